@@ -1,0 +1,187 @@
+"""Neutral cache specs, mixes and scenarios: what every other part speaks.
+
+Nothing here knows a planner, a release or torch. A spec states what one
+layer's KV cache needs, with the field names and meanings that vLLM's spec
+classes have had between 0.20 and 0.28; how many bytes a page of it takes is
+`kvfuzz.pages`' business, since releases differ in that.
+
+All types are frozen msgspec structs, so they hash, compare and round-trip
+through JSON. Bounds are checked when JSON is decoded (`kvfuzz.cases`), not
+when Python code builds a struct: strategies build what is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+#: Bytes per element of every dtype a spec may have, by torch's name for it.
+DTYPE_BYTES: dict[str, int] = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "uint8": 1,
+    "int8": 1,
+}
+
+DType = Literal[
+    "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "uint8", "int8"
+]
+
+QuantMode = Literal[
+    "none",
+    "fp8_per_tensor",
+    "int8_per_token_head",
+    "fp8_per_token_head",
+    "int4_per_token_head",
+    "nvfp4",
+    "turboquant",
+    "turboquant_k8v4",
+    "turboquant_4bit_nc",
+    "turboquant_k3v4_nc",
+    "turboquant_3bit_nc",
+]
+
+#: Every name of a quantisation mode, simplest first.
+QUANT_MODES: tuple[str, ...] = get_args(QuantMode)
+
+# Far above what a model has, far below what would make arithmetic slow.
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+ShortText = Annotated[str, msgspec.Meta(max_length=64, pattern=r"\A[\x20-\x7e]*\Z")]
+
+#: A layer's name: printable, on one line, so that it can be shown as it is.
+LayerName = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=200,
+        pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]+\Z",
+    ),
+]
+
+
+class AttentionSpec(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+):
+    """Fields that both MLA kinds share.
+
+    Attributes:
+        block_size: Tokens in a block.
+        num_kv_heads: KV heads of the layer on this rank.
+        head_size: Elements of one latent vector.
+        dtype: torch's name for the element type.
+        head_size_v: Elements of a value vector; None is the release's own
+            default (MLA stores one latent vector, so it counts for nothing).
+        kv_quant_mode: Name of the quantisation mode, in lower case.
+        page_size_padded: Bytes that a page is padded to, or None.
+        indexes_kv_by_block_stride: Whether the backend finds a block by stride.
+        num_head_slots: Head slots of a packed page, or None for one a KV head.
+        state_content_bytes: Bytes of one (head slot, state) cell when packed.
+        cache_dtype_str: Name of the cache format, such as "fp8_ds_mla".
+        alignment: Bytes that a page is rounded up to a multiple of, or None.
+        compress_ratio: Tokens that one stored state stands for.
+        model_version: None or "deepseek_v4".
+    """
+
+    block_size: Count
+    num_kv_heads: Count
+    head_size: Count
+    dtype: DType
+    head_size_v: Natural | None = None
+    kv_quant_mode: QuantMode = "none"
+    page_size_padded: Bytes | None = None
+    indexes_kv_by_block_stride: bool = False
+    num_head_slots: Count | None = None
+    state_content_bytes: Bytes | None = None
+    cache_dtype_str: ShortText | None = None
+    alignment: Count | None = None
+    compress_ratio: Count = 1
+    model_version: ShortText | None = None
+
+    @property
+    def kind(self) -> str:
+        """The JSON tag: which kind of layer this is."""
+        tag = type(self).__struct_config__.tag
+        assert isinstance(tag, str)
+        return tag
+
+
+class MLAAttentionSpec(AttentionSpec, frozen=True, kw_only=True, tag="mla_attention"):
+    """A layer of multi-head latent attention over the whole context.
+
+    Attributes:
+        sliding_window: Window in tokens of a layer that computes with a
+            window but keeps every token, or None.
+        attention_chunk_size: Chunk in tokens, likewise.
+        non_causal: Whether the layer attends to later tokens.
+        non_causal_multi_token_decode: Marks draft layers that decode a
+            non-causal block of queries.
+    """
+
+    sliding_window: Count | None = None
+    attention_chunk_size: Count | None = None
+    non_causal: bool = False
+    non_causal_multi_token_decode: bool = False
+
+
+class SlidingWindowMLASpec(AttentionSpec, frozen=True, kw_only=True, tag="sliding_window_mla"):
+    """A layer of multi-head latent attention that keeps a window of tokens.
+
+    Attributes:
+        sliding_window: Window in tokens.
+        extra_retained_tokens: Tokens kept below the window, not attended.
+    """
+
+    sliding_window: Count
+    extra_retained_tokens: Natural = 0
+
+
+LayerSpec: TypeAlias = MLAAttentionSpec | SlidingWindowMLASpec
+
+#: Kind name -> spec class, in the order in which they are listed to people.
+KINDS: dict[str, type[LayerSpec]] = {
+    "mla_attention": MLAAttentionSpec,
+    "sliding_window_mla": SlidingWindowMLASpec,
+}
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """What a planner is asked to plan: a mix, as ordered (layer name, spec).
+
+    Layer names are unique; `cases` checks that of what it reads.
+    """
+
+    mix: tuple[tuple[str, LayerSpec], ...]
+
+    def specs(self) -> dict[str, LayerSpec]:
+        """The mix as a new dict, in order."""
+        return dict(self.mix)
+
+    def __iter__(self) -> Iterator[tuple[str, LayerSpec]]:  # type: ignore[override]
+        return iter(self.mix)
+
+    def __len__(self) -> int:
+        return len(self.mix)
+
+
+def scenario_of(specs: Mapping[str, LayerSpec]) -> Scenario:
+    """The scenario whose mix is `specs`, in the mapping's order."""
+    return Scenario(mix=tuple(specs.items()))
+
+
+def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as JSON-able data: `{"mix": [{"name", "kind", fields...}]}`."""
+    return {
+        "mix": [{"name": name, **msgspec.to_builtins(spec)} for name, spec in scenario.mix]
+    }
