@@ -35,3 +35,11 @@ class TargetError(KvfuzzError):
     """A target could not be fetched, loaded or driven."""
 
     exit_code = Exit.HARNESS
+
+
+class HarnessFault(BaseException):
+    """kvfuzz itself is at fault in the middle of a planner's call.
+
+    Not an Exception, so that no planner's own handler swallows it and it is
+    never taken for something that the planner did.
+    """

@@ -1,0 +1,146 @@
+"""Case files: one scenario each, as data that can be mailed, reviewed and replayed.
+
+The format is JSON, version 1: `{"format": 1, "surface": "pack", "scenario":
+{"mix": [{"name": ..., "kind": ..., fields...}, ...]}}` and, if kvfuzz wrote
+it, what was found with it. Nothing in a case is ever executed, imported or
+unpickled: what cannot be decoded into these types is an error that names the
+place.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union
+
+import msgspec
+
+from kvfuzz import __version__
+from kvfuzz.errors import UsageError
+from kvfuzz.files import printable, read_json, write_atomically
+from kvfuzz.findings import Finding
+from kvfuzz.invariants import get_invariant
+from kvfuzz.specs import KINDS, LayerName, LayerSpec, Scenario, scenario_to_json
+from kvfuzz.surfaces import SURFACES
+
+FORMAT = 1
+#: Far above any model; planners are quadratic in places.
+MAX_LAYERS = 2048
+
+
+class WireScenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A scenario in a file. `mix` holds one object a layer: name, kind, fields."""
+
+    mix: Annotated[list[Any], msgspec.Meta(min_length=1, max_length=MAX_LAYERS)]
+
+
+@cache
+def _layer_decoder() -> Any:
+    """The union of one wire type a kind: the spec class with a name added."""
+    wires = tuple(
+        msgspec.defstruct(
+            f"Named{cls.__name__}",
+            [("name", LayerName)],
+            bases=(cls,),
+            tag=kind,
+            frozen=True,
+            kw_only=True,
+        )
+        for kind, cls in KINDS.items()
+    )
+    return Union[wires]  # noqa: UP007 - made at run time
+
+
+def scenario_from_wire(wire: WireScenario, where: str) -> Scenario:
+    """The scenario that a file's `scenario` object states.
+
+    Raises:
+        UsageError: A layer is not of a known form, or a name stands twice.
+    """
+    mix: dict[str, LayerSpec] = {}
+    for index, layer in enumerate(wire.mix):
+        place = f"$.scenario.mix[{index}]"
+        try:
+            named = msgspec.convert(layer, _layer_decoder())
+        except msgspec.ValidationError as error:
+            text = str(error)
+            text = text.replace("`$", f"`{place}") if "`$" in text else f"{text} - at `{place}`"
+            raise UsageError(f"{where}: {printable(text)}.") from None
+        if named.name in mix:
+            raise UsageError(
+                f"{where}: layer name {printable(named.name)!r} stands twice - at `{place}.name`."
+            )
+        cls = KINDS[named.kind]
+        mix[named.name] = cls(**{f: getattr(named, f) for f in cls.__struct_fields__})
+    return Scenario(mix=tuple(mix.items()))
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A case file as it stands.
+
+    `surface` and `scenario` are what a replay needs; with `invariant`, it
+    judges that one. The rest says what was found when the case was written.
+    """
+
+    format: int
+    surface: str = "pack"
+    scenario: WireScenario
+    id: str = ""
+    invariant: str | None = None
+    fingerprint: str = ""
+    target: str = ""
+    version: str = ""
+    message: str = ""
+    kvfuzz: str = ""
+
+
+CaseT = TypeVar("CaseT", bound=Case)
+
+_FORMAT = msgspec.json.Decoder(msgspec.defstruct("Format", [("format", int)]))
+
+
+def read_case(path: Path, form: type[CaseT]) -> tuple[CaseT, Scenario]:
+    """The case in a file, in the given form, and its scenario.
+
+    Raises:
+        UsageError: As `read_json`; or the format is a later one, or the
+            surface or invariant is unknown.
+    """
+    shown = printable(str(path))
+    version = read_json(path, _FORMAT).format  # type: ignore[attr-defined]
+    if version != FORMAT:
+        raise UsageError(
+            f"{shown} has format {version}, and this kvfuzz reads format {FORMAT}: "
+            "use the kvfuzz that wrote it, or upgrade."
+        )
+    case = read_json(path, msgspec.json.Decoder(form))
+    if case.invariant is not None:
+        get_invariant(case.invariant)
+    if case.surface not in SURFACES:
+        raise UsageError(
+            f"{shown}: there is no surface {printable(case.surface)!r} - at `$.surface`."
+        )
+    return case, scenario_from_wire(case.scenario, shown)
+
+
+def write_case(finding: Finding, folder: Path) -> Path:
+    """Write the finding's case file into `folder`, whole or not at all; its path.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    case = {
+        "format": FORMAT,
+        "id": finding.id,
+        "invariant": finding.invariant,
+        "fingerprint": finding.fingerprint,
+        "surface": finding.surface,
+        "target": finding.target,
+        "version": finding.version,
+        "message": finding.message,
+        "scenario": scenario_to_json(finding.scenario),
+        "kvfuzz": __version__,
+    }
+    path = folder / f"{finding.id}.json"
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(case)) + b"\n")
+    return path

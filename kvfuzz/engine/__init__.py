@@ -1,0 +1,1 @@
+"""Generating, judging and shrinking: one surface of one target, then campaigns over them."""

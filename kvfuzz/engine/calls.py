@@ -1,0 +1,112 @@
+"""How one call of a planner ends: classifying what it raises, and stopping it in time.
+
+A call is stopped from inside where that is possible, since the failure can
+then be shrunk in the same process; `engine.supervisor` ends, from outside,
+whatever does not heed this.
+"""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import re
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+import psutil
+
+from kvfuzz.outcomes import Crash, Refusal
+
+#: Seconds after which a call is stopped. A call takes well under a millisecond.
+CALL_SECONDS: Final = 2.0
+#: Bytes by which a call may make the process grow.
+CALL_BYTES: Final = 1 << 30
+_TICK_SECONDS: Final = 0.1
+
+_RAISE: Final = dis.opmap["RAISE_VARARGS"]
+_TWO_WORDS: Final = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}")
+
+
+class CallStopped(BaseException):
+    """Raised into a call that ran or grew beyond its limit."""
+
+    def __init__(self, outcome: Crash) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.symptom)
+
+
+class Watch:
+    """Stops the call in progress when it takes too long or too much memory.
+
+    One periodic timer looks at the call, so that a call itself costs no
+    system call. Works in the main thread of a POSIX process; for planners
+    that loop in Python.
+    """
+
+    def __init__(self) -> None:
+        self.deadline = 0.0  # monotonic seconds; 0 while no call is in progress
+        self._process = psutil.Process()
+        self._base = self._process.memory_info().rss
+
+    def start(self) -> None:
+        """Begin watching this process."""
+        signal.signal(signal.SIGALRM, self._tick)
+        signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS, _TICK_SECONDS)
+
+    def stop(self) -> None:
+        """End watching."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _tick(self, _signal: int, _frame: FrameType | None) -> None:
+        if not self.deadline:
+            self._base = self._process.memory_info().rss
+        elif time.monotonic() > self.deadline:
+            self.deadline = 0.0
+            raise CallStopped(Crash(symptom="time-out"))
+        elif self._process.memory_info().rss - self._base > CALL_BYTES:
+            self.deadline = 0.0
+            raise CallStopped(Crash(symptom="memory"))
+
+
+def _last(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def classify(error: BaseException) -> Refusal | Crash:
+    """What an exception out of a planner is: a refusal, or a crash.
+
+    A refusal is a ValueError or NotImplementedError that code raised on
+    purpose (not the interpreter, as in `max` of nothing) with a message of
+    more than one word. The message of a bare assertion is the source line
+    that failed, so that two assertions of one function are told apart.
+    """
+    kind = type(error).__name__
+    message = str(error)
+    at = _last(error.__traceback__)
+    if (
+        isinstance(error, ValueError | NotImplementedError)
+        and _TWO_WORDS.search(message)
+        and at is not None
+        and at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
+    ):
+        return Refusal(exception=kind, message=message)
+    function = ""
+    if at is not None:
+        code = at.tb_frame.f_code
+        function = code.co_name
+        if not message:
+            message = linecache.getline(code.co_filename, at.tb_lineno).strip()
+    return Crash(symptom="exception", exception=kind, function=function, message=message)
+
+
+def unusable_answer(answer: Any, error: Exception) -> Crash:
+    """The crash that an answer amounts to if it is no plan at all."""
+    return Crash(
+        symptom="exception",
+        exception="UnusableAnswer",
+        message=f"returned {type(answer).__name__}: {error}",
+    )

@@ -1,0 +1,130 @@
+"""What a run tells those who show it, and the report that it ends with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvfuzz.engine.session import Tally
+from kvfuzz.findings import Finding, finding_to_json
+from kvfuzz.outcomes import OUTCOME_NAMES
+
+
+class SurfaceReport(msgspec.Struct, kw_only=True):
+    """What a run did with one surface of one target.
+
+    Attributes:
+        surface: The surface.
+        seconds: Wall-clock seconds of search.
+        tally: Counts.
+        stopped: Why the search ended before its budget, or "".
+    """
+
+    surface: str
+    seconds: float = 0.0
+    tally: Tally = msgspec.field(default_factory=Tally)
+    stopped: str = ""
+
+    @property
+    def mixes_per_second(self) -> float:
+        """Mixes judged a second, over all workers."""
+        return self.tally.mixes / self.seconds if self.seconds else 0.0
+
+
+class TargetReport(msgspec.Struct, kw_only=True):
+    """What a run did with one target; `error` says why it could not."""
+
+    uri: str
+    version: str = ""
+    surfaces: list[SurfaceReport] = msgspec.field(default_factory=list)
+    error: str = ""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a run did."""
+
+    kvfuzz: str
+    seed: int
+    targets: list[TargetReport] = msgspec.field(default_factory=list)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def new(self) -> list[Finding]:
+        """The findings that the ledger does not expect."""
+        return [finding for finding in self.findings if finding.status == "new"]
+
+
+class TargetStarted(msgspec.Struct, frozen=True):
+    """A target is being loaded to search a surface of it for so many seconds."""
+
+    uri: str
+    surface: str
+    seconds: float | None
+
+
+class Searching(msgspec.Struct, frozen=True):
+    """Progress: the surface's report so far, and seconds left (None: no limit)."""
+
+    uri: str
+    report: SurfaceReport
+    seconds_left: float | None
+
+
+class FindingMade(msgspec.Struct, frozen=True):
+    """A finding, first as it was met, then again with its minimal scenario.
+
+    `path` is the case file it was written to, "" if it needed none.
+    """
+
+    finding: Finding
+    path: str
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The run is over."""
+
+    report: Report
+
+
+Event = TargetStarted | Searching | FindingMade | Finished
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """The report as the data that `--json` documents."""
+    from kvfuzz.invariants import invariants_of
+
+    return {
+        "kvfuzz": report.kvfuzz,
+        "seed": report.seed,
+        "interrupted": report.interrupted,
+        "targets": [
+            {
+                "uri": target.uri,
+                "version": target.version,
+                "error": target.error,
+                "surfaces": [
+                    {
+                        "surface": surface.surface,
+                        "mixes": surface.tally.mixes,
+                        "mixes_per_second": round(surface.mixes_per_second, 1),
+                        "seconds": round(surface.seconds, 3),
+                        "stopped": surface.stopped,
+                        "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
+                        "invariants": [
+                            {
+                                "id": rule.id,
+                                "checked": surface.tally.checked[rule.id],
+                                "violated": surface.tally.violated[rule.id],
+                            }
+                            for rule in invariants_of(surface.surface)
+                        ],
+                    }
+                    for surface in target.surfaces
+                ],
+            }
+            for target in report.targets
+        ],
+        "findings": [finding_to_json(finding) for finding in report.findings],
+    }

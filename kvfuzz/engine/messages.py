@@ -1,0 +1,174 @@
+"""What a run's process and its workers say to each other, as JSON lines.
+
+A worker is one process with one target in it. It is given one job, and sends
+messages until `Finished` or `Fault`; if it falls silent or dies, the
+heartbeat (`Heartbeat`) tells which mix it was at.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import msgspec
+
+from kvfuzz.engine.session import Tally
+from kvfuzz.findings import Finding
+from kvfuzz.outcomes import Crash, Outcome
+from kvfuzz.specs import Scenario
+from kvfuzz.targets.load import Prepared
+
+#: Mixes that one seeding of the fast source builds.
+CHUNK = 256
+
+
+class Place(NamedTuple):
+    """Where in the stream of a seed a mix is: chunk, and index in the chunk."""
+
+    chunk: int
+    index: int
+
+
+class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
+    """Search: chunks `start.chunk`, then every `stride`-th, until time or mixes run out.
+
+    Attributes:
+        seconds: Wall-clock seconds from when the target is loaded, or None.
+        mixes: Chunks from the seed's first `mixes` mixes only, or None.
+        witnesses: Fingerprint -> witness, of what the ledger knows: not shrunk
+            if the witness shows it.
+        done: Fingerprints that are not to be sent again.
+    """
+
+    target: Prepared
+    surface: str
+    heartbeat: str
+    seed: int
+    start: Place
+    stride: int
+    seconds: float | None
+    mixes: int | None
+    witnesses: dict[str, Scenario]
+    done: list[str]
+
+
+class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
+    """Shrink what the mix at `place` breaks, each call in a fork of its own.
+
+    Attributes:
+        fingerprint: Names the violation; None means that of `crash`.
+        crash: How the worker ended that had this mix in hand.
+    """
+
+    target: Prepared
+    surface: str
+    heartbeat: str
+    seed: int
+    place: Place
+    fingerprint: str | None
+    crash: Crash
+
+
+class ReplayJob(msgspec.Struct, tag="replay", frozen=True, kw_only=True):
+    """Judge the given scenarios thoroughly, each call in a fork of its own."""
+
+    target: Prepared
+    surface: str
+    heartbeat: str
+    scenarios: list[Scenario]
+
+
+Job = FuzzJob | ShrinkJob | ReplayJob
+
+
+class Loaded(msgspec.Struct, tag="loaded", frozen=True):
+    """The target is loaded; its version and surfaces."""
+
+    version: str
+    surfaces: tuple[str, ...]
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """Counts since the last such message."""
+
+    tally: Tally
+
+
+class Violated(msgspec.Struct, tag="violated", frozen=True):
+    """A fingerprint was seen for the first time; `finding` is not shrunk yet."""
+
+    finding: Finding
+    place: Place
+
+
+class Shrunk(msgspec.Struct, tag="shrunk", frozen=True):
+    """The finding of that fingerprint, minimal; None if it did not come back."""
+
+    fingerprint: str
+    finding: Finding | None
+
+
+class Replayed(msgspec.Struct, tag="replayed", frozen=True):
+    """What became of one scenario of a ReplayJob: outcome, and a finding a violation."""
+
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True):
+    """The job is done."""
+
+
+class Fault(msgspec.Struct, tag="fault", frozen=True):
+    """The target could not be loaded, or kvfuzz failed; one sentence."""
+
+    message: str
+
+
+Message = Loaded | Progress | Violated | Shrunk | Replayed | Finished | Fault
+
+
+class Heartbeat:
+    """A few shared bytes: the place of the mix in hand, and a count that moves with it.
+
+    Survives the death of the process that writes it.
+    """
+
+    _FORM = struct.Struct("<QQQ")
+
+    def __init__(self, path: str) -> None:
+        with Path(path).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self._FORM.size)
+        self._count = 0
+
+    @classmethod
+    def create(cls) -> tuple[str, Heartbeat]:
+        """A new one in a temporary file, and the file's path."""
+        with tempfile.NamedTemporaryFile(prefix="kvfuzz-", delete=False) as file:
+            file.write(bytes(cls._FORM.size))
+        return file.name, cls(file.name)
+
+    def beat(self, place: Place) -> None:
+        """Say that the mix at `place` is in hand."""
+        self._count += 1
+        self._FORM.pack_into(self._map, 0, self._count, place.chunk, place.index)
+
+    def read(self) -> tuple[int, Place]:
+        """The count, and the place of the mix in hand."""
+        count, chunk, index = self._FORM.unpack_from(self._map, 0)
+        return count, Place(chunk, index)
+
+    def __enter__(self) -> Heartbeat:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._map.close()

@@ -1,0 +1,134 @@
+"""Replaying witnesses: what one target does with given scenarios, for certain.
+
+A replay is deterministic and takes milliseconds, so it may say what a search
+never can: that a release does not have a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kvfuzz.cases import Case, read_case
+from kvfuzz.engine.messages import Fault, Loaded, Replayed, ReplayJob
+from kvfuzz.engine.supervisor import Worker, run_to_end
+from kvfuzz.errors import TargetError
+from kvfuzz.findings import Finding
+from kvfuzz.ledger import KnownFinding, Observation, find_known, ledger
+from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Refusal
+from kvfuzz.specs import Scenario
+from kvfuzz.targets.load import Prepared
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Something to replay: a case, its scenario, and the ledger's entry for it if it has one."""
+
+    name: str
+    case: Case
+    scenario: Scenario
+    known: KnownFinding | None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What one target did with one item.
+
+    Attributes:
+        item: What was replayed.
+        target: URI of the target.
+        version: Its version.
+        outcome: The outcome of the call.
+        observation: In the ledger's words; about the item's own finding if it
+            names one, else about every invariant of the surface.
+        findings: Every violation of the scenario.
+    """
+
+    item: Item
+    target: str
+    version: str
+    outcome: Outcome
+    observation: Observation
+    findings: tuple[Finding, ...]
+
+    @property
+    def expected(self) -> Observation | None:
+        """What the ledger has recorded of this version; None if nothing."""
+        return self.item.known.observed(self.version) if self.item.known else None
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the ledger says otherwise."""
+        return self.expected not in (None, self.observation)
+
+
+def known_item(known: KnownFinding) -> Item:
+    """The ledger entry's witness as an item."""
+    return Item(known.entry.id, known.entry, known.witness, known)
+
+
+def case_item(path: Path) -> Item:
+    """The case in a file as an item.
+
+    Raises:
+        UsageError: As `read_case`.
+    """
+    case, scenario = read_case(path, Case)
+    return Item(case.id or path.name, case, scenario, find_known(case.fingerprint))
+
+
+def ledger_items(surface: str) -> list[Item]:
+    """Every witness of a surface that the ledger holds."""
+    return [known_item(known) for known in ledger() if known.entry.surface == surface]
+
+
+def _observation(case: Case, outcome: Outcome, findings: Sequence[Finding]) -> Observation:
+    if isinstance(outcome, NotExpressible):
+        return "not-expressible"
+    if case.fingerprint:
+        shown = any(finding.fingerprint == case.fingerprint for finding in findings)
+    elif case.invariant is not None:
+        shown = any(finding.invariant == case.invariant for finding in findings)
+    else:
+        shown = bool(findings)
+    if shown:
+        return "violates"
+    match outcome:
+        case Crash():
+            return "error"
+        case Refusal():
+            return "refuses"
+        case _:
+            return "holds"
+
+
+def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[Verdict]:
+    """Replay items of one surface on one target, in order.
+
+    Raises:
+        TargetError: The target cannot be loaded, lacks the surface, or its
+            worker failed.
+    """
+    worker = Worker(
+        ReplayJob, target=prepared, surface=surface, scenarios=[item.scenario for item in items]
+    )
+    version = ""
+    left = iter(items)
+    for message in run_to_end(worker):
+        match message:
+            case Loaded(version, surfaces) if surface not in surfaces:
+                raise TargetError(f"{prepared.uri} has no surface {surface}.")
+            case Replayed(outcome, findings):
+                item = next(left)
+                yield Verdict(
+                    item=item,
+                    target=prepared.uri,
+                    version=version,
+                    outcome=outcome,
+                    observation=_observation(item.case, outcome, findings),
+                    findings=findings,
+                )
+            case Fault(text):
+                raise TargetError(text)
+    if next(left, None) is not None:
+        raise TargetError(f"The worker of {prepared.uri} ended before all cases were replayed.")

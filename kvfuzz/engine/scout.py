@@ -1,0 +1,171 @@
+"""The search itself: build, call and judge mixes at full speed, and shrink what fails.
+
+Runs in a worker. Mixes come from the fast seeded source in chunks: chunk k of
+a seed is the same mixes whoever draws them, so that any number of workers
+share one stream and a mix is named by its place in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from kvfuzz.engine.calls import CALL_SECONDS
+from kvfuzz.engine.messages import (
+    CHUNK,
+    FuzzJob,
+    Heartbeat,
+    Message,
+    Place,
+    Progress,
+    ShrinkJob,
+    Shrunk,
+    Violated,
+)
+from kvfuzz.engine.session import Session, Tally
+from kvfuzz.engine.shrink import shrink
+from kvfuzz.findings import Finding, fingerprint, make_finding
+from kvfuzz.invariants import Violation
+from kvfuzz.invariants.conduct import crash_violation
+from kvfuzz.specs import Scenario
+from kvfuzz.strategies import spec_mixes
+from kvfuzz.strategies.builders import build_mix
+from kvfuzz.strategies.choices import SeededChoices
+
+_REPORT_SECONDS = 0.2
+_SHRINK_SECONDS = 30.0
+#: Seconds for a call while a time-out is shrunk: a call takes well under a
+#: millisecond, and most of the mixes tried hang too.
+_SHRINK_CALL_SECONDS = 0.25
+
+Send = Callable[[Message], None]
+
+
+class Scout:
+    """Searches one surface of one target for violations.
+
+    Args:
+        session: The target, ready to be asked.
+        seed: Names the stream of mixes.
+        heartbeat: Told of every mix before it is asked about.
+        send: Takes the messages.
+    """
+
+    def __init__(self, session: Session, seed: int, heartbeat: Heartbeat, send: Send) -> None:
+        self._session = session
+        self._seed = seed
+        self._heartbeat = heartbeat
+        self._send = send
+        self._tally = Tally()
+        self._build = partial(build_mix, dialect=session.target.dialect, shape="any")
+
+    def search(self, job: FuzzJob) -> None:
+        """Do the job: send `Violated` and `Shrunk` for each new fingerprint, and counts."""
+        seen = set(job.done)
+        started = reported = time.monotonic()
+        for place, scenario in self._stream(job):
+            now = time.monotonic()
+            if job.seconds is not None and now - started > job.seconds:
+                break
+            if now - reported > _REPORT_SECONDS:
+                self._report()
+                reported = now
+            self._heartbeat.beat(place)
+            for violation in self._session.judge(scenario, self._tally):
+                digest = fingerprint(self._session.surface, violation)
+                if digest not in seen:
+                    seen.add(digest)
+                    self._report()
+                    self._send(Violated(self._finding(violation, scenario), place))
+                    witness = job.witnesses.get(digest)
+                    minimal = witness and self._shown_by(witness, digest)
+                    self._send(Shrunk(digest, minimal or self.shrink(place, digest)))
+        self._report()
+
+    def _stream(self, job: FuzzJob) -> Iterator[tuple[Place, Scenario]]:
+        chunk, first = job.start
+        while job.mixes is None or chunk * CHUNK < job.mixes:
+            size = CHUNK if job.mixes is None else min(CHUNK, job.mixes - chunk * CHUNK)
+            choose = SeededChoices(self._seed, chunk).choose
+            for index in range(size):
+                scenario = self._build(choose)
+                if index >= first:
+                    yield Place(chunk, index), scenario
+            chunk, first = chunk + job.stride, 0
+
+    def _report(self) -> None:
+        self._send(Progress(self._tally))
+        self._tally = Tally()
+
+    def _finding(self, violation: Violation, scenario: Scenario, *, shrunk: bool = False) -> Finding:
+        session = self._session
+        return make_finding(
+            violation,
+            scenario=scenario,
+            pages=tuple(session.pages(scenario).values()),
+            surface=session.surface,
+            target=session.target.uri,
+            version=session.target.version,
+            shrunk=shrunk,
+        )
+
+    def judge(self, scenario: Scenario) -> tuple[Finding, ...]:
+        """The findings that a thorough look at one scenario gives."""
+        self._heartbeat.beat(Place(0, 0))
+        return tuple(
+            self._finding(violation, scenario, shrunk=True)
+            for violation in self._session.judge(scenario)
+        )
+
+    def _shown_by(self, witness: Scenario, digest: str) -> Finding | None:
+        """The finding of that fingerprint as the ledger's witness shows it, if it does."""
+        return next((f for f in self.judge(witness) if f.fingerprint == digest), None)
+
+    def shrink_crash(self, job: ShrinkJob) -> None:
+        """Shrink what ended another worker: send it as it was met, then its minimal form."""
+        digest = job.fingerprint
+        if digest is None:
+            original = self._rebuild(job.place)[1]
+            violation = crash_violation(job.crash, tuple(name for name, _ in original))
+            digest = fingerprint(self._session.surface, violation)
+            self._send(Violated(self._finding(violation, original), job.place))
+        self._send(Shrunk(digest, self.shrink(job.place, digest)))
+
+    def _rebuild(self, place: Place) -> tuple[list[int], Scenario]:
+        """The choices of the mix at `place`, and the mix."""
+        choices = SeededChoices(self._seed, place.chunk)
+        for _ in range(place.index):
+            self._build(choices.choose)
+        choices.record()
+        mix = self._build(choices.choose)
+        return choices.recorded, mix
+
+    def shrink(self, place: Place, digest: str) -> Finding | None:
+        """The minimal finding of that fingerprint, from the mix at `place`.
+
+        Returns:
+            None if the mix does not fail again: the target is not
+            deterministic, or was only slow.
+        """
+        session = self._session
+        recorded, original = self._rebuild(place)
+
+        def broken(scenario: Scenario) -> Violation | None:
+            self._heartbeat.beat(place)
+            for violation in session.judge(scenario):
+                if fingerprint(session.surface, violation) == digest:
+                    return violation
+            return None
+
+        first = broken(original)
+        if first is None:
+            return None
+        mixes = spec_mixes(dialect=session.target.dialect, shape="any")
+        session.call_seconds = _SHRINK_CALL_SECONDS
+        smallest = shrink(recorded, mixes, broken, seconds=_SHRINK_SECONDS)
+        session.call_seconds = CALL_SECONDS
+        # A call that is only slow is no time-out: the full limit has the last word.
+        if smallest is not None and (last := broken(smallest[0])) is not None:
+            return self._finding(last, smallest[0], shrunk=True)
+        return self._finding(first, original)

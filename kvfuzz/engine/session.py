@@ -1,0 +1,240 @@
+"""Asking one surface of one loaded target about scenarios, and judging what comes.
+
+Runs in the target's own process. It owns the calls; where scenarios come from
+and where violations go is the business of its callers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvfuzz.engine.calls import CALL_SECONDS, CallStopped, Watch, classify, unusable_answer
+from kvfuzz.engine.isolate import isolated
+from kvfuzz.errors import HarnessFault
+from kvfuzz.invariants import Violation, invariants_of
+from kvfuzz.outcomes import Crash, NotExpressible, Outcome, outcome_name
+from kvfuzz.pages import page_size_bytes
+from kvfuzz.specs import LayerSpec, Scenario
+from kvfuzz.targets.base import Target
+
+#: One mix in so many is judged by the rules that call the planner again.
+CALLS_AGAIN_SHARE = 8
+
+# Distinct specs kept translated: bounds memory in runs of millions of mixes.
+_KEPT_SPECS = 20_000
+
+
+class _Native(NamedTuple):
+    """A spec translated for the target, with its state before any call."""
+
+    spec: LayerSpec
+    native: Any
+    state: Any
+    page: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What one call came to, and what it changed in its inputs (in words, or None)."""
+
+    outcome: Outcome
+    changed: str | None = None
+
+
+class Tally(msgspec.Struct):
+    """Counts of a search.
+
+    Attributes:
+        mixes: Mixes judged.
+        outcomes: Outcome name -> mixes.
+        checked: Invariant id -> trials that it judged.
+        violated: Invariant id -> trials that broke it.
+    """
+
+    mixes: int = 0
+    outcomes: Counter[str] = msgspec.field(default_factory=Counter)
+    checked: Counter[str] = msgspec.field(default_factory=Counter)
+    violated: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of `other` to these."""
+        self.mixes += other.mixes
+        self.outcomes.update(other.outcomes)
+        self.checked.update(other.checked)
+        self.violated.update(other.violated)
+
+
+class _Trial:
+    """See `kvfuzz.invariants.Trial`."""
+
+    __slots__ = ("_session", "changed", "outcome", "pages", "scenario", "thorough")
+
+    def __init__(
+        self, session: Session, scenario: Scenario, answer: Answer, *, thorough: bool
+    ) -> None:
+        self._session = session
+        self.scenario = scenario
+        self.outcome = answer.outcome
+        self.changed = answer.changed
+        self.thorough = thorough
+        self.pages = session.pages(scenario)
+
+    def again(self, specs: Mapping[str, LayerSpec]) -> Outcome:
+        return self._session.ask(specs).outcome
+
+
+class Session:
+    """One surface of one target, ready to be asked.
+
+    Args:
+        target: The planner, loaded in this process.
+        surface: One of its surfaces.
+        watch: Stops calls that take too long; None asks without a limit.
+        isolate: Make each call in a fork, so that no call can end this process.
+    """
+
+    def __init__(
+        self, target: Target, surface: str, *, watch: Watch | None = None, isolate: bool = False
+    ) -> None:
+        self.target = target
+        self.surface = surface
+        self.invariants = invariants_of(surface)
+        #: Seconds that a call may take, if it is watched or isolated.
+        self.call_seconds = CALL_SECONDS
+        self._watch = watch
+        self._isolate = isolate
+        self._natives: dict[LayerSpec, _Native] = {}
+        self._rules = target.dialect.rules
+        again = [rule for rule in self.invariants if rule.calls_again]
+        #: Rules with the mixes on which each is due: all, or one in CALLS_AGAIN_SHARE.
+        self._due = tuple(
+            (rule, CALLS_AGAIN_SHARE * again.index(rule) // len(again) if rule in again else None)
+            for rule in self.invariants
+        )
+
+    def _native(self, spec: LayerSpec) -> _Native | NotExpressible:
+        known = self._natives.get(spec)
+        if known is not None:
+            return known
+        lacks = self.target.dialect.lacks(spec)
+        if lacks is not None:
+            return NotExpressible(reason=lacks)
+        try:
+            page = page_size_bytes(spec, self._rules)
+            native = self.target.translate(spec)
+        except Exception as error:  # a spec that the target's own class refuses
+            return NotExpressible(reason=f"{type(error).__name__}: {error}")
+        entry = _Native(spec, native, self.target.state(native), page)
+        if len(self._natives) >= _KEPT_SPECS:
+            self._natives.clear()
+        self._natives[spec] = entry
+        return entry
+
+    def pages(self, scenario: Scenario) -> dict[str, int]:
+        """Layer name -> page size in bytes, by the target's rules; 0 if not expressible."""
+        sizes: dict[int, int] = {}
+        pages = {}
+        for name, spec in scenario.mix:
+            page = sizes.get(id(spec))
+            if page is None:
+                entry = self._native(spec)
+                page = sizes[id(spec)] = 0 if isinstance(entry, NotExpressible) else entry.page
+            pages[name] = page
+        return pages
+
+    def ask(self, specs: Mapping[str, LayerSpec]) -> Answer:
+        """Call the planner on `specs`, in their order."""
+        used: dict[int, _Native] = {}
+        mix: dict[str, Any] = {}
+        for name, spec in specs.items():
+            entry = used.get(id(spec))
+            if entry is None:
+                found = self._native(spec)
+                if isinstance(found, NotExpressible):
+                    return Answer(found)
+                entry = used[id(spec)] = found
+            mix[name] = entry.native
+        if not self._isolate:
+            return self._call(mix, used)
+        data = isolated(
+            lambda: msgspec.json.encode(self._call(mix, used)), seconds=self.call_seconds
+        )
+        if isinstance(data, Crash):
+            return Answer(data)
+        return msgspec.json.decode(data, type=Answer)
+
+    def _call(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
+        before = list(mix.items())
+        answer = None
+        outcome: Outcome | None = None
+        watch = self._watch
+        try:
+            if watch is not None:
+                watch.deadline = time.monotonic() + self.call_seconds
+            answer = self.target.call(self.surface, mix)
+        except CallStopped as stopped:
+            outcome = stopped.outcome
+        except HarnessFault:
+            raise
+        except BaseException as error:  # whatever else a planner raises is an outcome
+            outcome = classify(error)
+        finally:
+            if watch is not None:
+                watch.deadline = 0.0
+        changed = self._changes(before, mix, used)
+        if outcome is None:
+            try:
+                outcome = self.target.normalise(self.surface, answer, mix)
+            except Exception as error:  # so is whatever it returns
+                outcome = unusable_answer(answer, error)
+        return Answer(outcome, changed)
+
+    def _changes(
+        self, before: list[tuple[str, Any]], mix: dict[str, Any], used: dict[int, _Native]
+    ) -> str | None:
+        changed = None
+        for entry in used.values():
+            if self.target.state(entry.native) != entry.state:
+                # Never hand the spoilt object to another mix.
+                self._natives.pop(entry.spec, None)
+                changed = f"a spec of kind {entry.spec.kind} had other field values"
+        if len(mix) != len(before) or any(
+            name != old_name or spec is not old_spec
+            for (name, spec), (old_name, old_spec) in zip(mix.items(), before, strict=False)
+        ):
+            changed = "the dict had other entries"
+        return changed
+
+    def judge(self, scenario: Scenario, tally: Tally | None = None) -> list[Violation]:
+        """Ask about `scenario` and return every violation.
+
+        Args:
+            scenario: What to ask.
+            tally: Counts the trial, as one of many in a search: rules that
+                call again then judge one in CALLS_AGAIN_SHARE. Without it
+                all do, and thoroughly.
+        """
+        answer = self.ask(dict(scenario.mix))
+        thorough = tally is None or answer.changed is not None
+        turn = 0
+        if tally is not None:
+            turn = tally.mixes % CALLS_AGAIN_SHARE
+            tally.mixes += 1
+            tally.outcomes[outcome_name(answer.outcome)] += 1
+        trial = _Trial(self, scenario, answer, thorough=thorough)
+        violations = []
+        for rule, due in self._due:
+            if (thorough or due is None or due == turn) and rule.applies(trial):
+                if tally is not None:
+                    tally.checked[rule.id] += 1
+                try:
+                    rule.check(trial)
+                except rule.violation as violation:
+                    if tally is not None:
+                        tally.violated[rule.id] += 1
+                    violations.append(violation)
+        return violations

@@ -1,0 +1,95 @@
+"""A worker process: one target, one job, messages on its standard output.
+
+Started by `engine.supervisor` as `python -m kvfuzz.engine.worker`. What the
+planner prints goes nowhere; what it does to this process is the supervisor's
+to see.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import BinaryIO
+
+import msgspec
+
+from kvfuzz.engine.calls import Watch
+from kvfuzz.engine.messages import (
+    Fault,
+    Finished,
+    FuzzJob,
+    Heartbeat,
+    Job,
+    Loaded,
+    Message,
+    Replayed,
+    ReplayJob,
+    ShrinkJob,
+)
+from kvfuzz.engine.scout import Scout
+from kvfuzz.engine.session import Session
+from kvfuzz.errors import HarnessFault, KvfuzzError
+from kvfuzz.targets.base import Target
+from kvfuzz.targets.load import load
+
+
+def _claim_output() -> BinaryIO:
+    """This process's standard output for messages only; prints go nowhere from here on."""
+    messages = os.fdopen(os.dup(1), "wb", buffering=0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    return messages
+
+
+def work(job: Job, target: Target, out: BinaryIO) -> None:
+    """Do one job with a loaded target."""
+
+    def send(message: Message) -> None:
+        out.write(msgspec.json.encode(message) + b"\n")
+
+    send(Loaded(target.version, target.surfaces))
+    if job.surface in target.surfaces:
+        searching = isinstance(job, FuzzJob)
+        watch = Watch()
+        session = Session(
+            target, job.surface, watch=watch if searching else None, isolate=not searching
+        )
+        with Heartbeat(job.heartbeat) as heartbeat:
+            scout = Scout(session, getattr(job, "seed", 0), heartbeat, send)
+            match job:
+                case FuzzJob():
+                    watch.start()
+                    scout.search(job)
+                    watch.stop()
+                case ShrinkJob():
+                    scout.shrink_crash(job)
+                case ReplayJob():
+                    for scenario in job.scenarios:
+                        findings = scout.judge(scenario)
+                        outcome = session.ask(scenario.specs()).outcome
+                        send(Replayed(outcome, findings))
+    send(Finished())
+
+
+def main() -> None:
+    """Read the job from standard input and do it."""
+    # The terminal sends Ctrl-C to every process of the run; its parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    out = _claim_output()
+    try:
+        work(job, load(job.target), out)
+    except KvfuzzError as error:
+        out.write(msgspec.json.encode(Fault(str(error))) + b"\n")
+    except (HarnessFault, Exception) as error:
+        text = f"kvfuzz failed while it drove {job.target.uri}: {type(error).__name__}: {error}"
+        out.write(msgspec.json.encode(Fault(text)) + b"\n")
+    out.flush()
+    # Not through the interpreter's shutdown: a planner may have left threads.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

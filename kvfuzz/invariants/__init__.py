@@ -1,0 +1,23 @@
+"""The rules that every correct planner keeps: one function, one claim each.
+
+Importing this package registers them all.
+"""
+
+from kvfuzz.invariants import conduct, grouping, metamorphic  # noqa: F401
+from kvfuzz.invariants.registry import (
+    Invariant,
+    Trial,
+    Violation,
+    all_invariants,
+    get_invariant,
+    invariants_of,
+)
+
+__all__ = [
+    "Invariant",
+    "Trial",
+    "Violation",
+    "all_invariants",
+    "get_invariant",
+    "invariants_of",
+]

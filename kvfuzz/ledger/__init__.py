@@ -1,0 +1,129 @@
+"""The ledger: known findings, and what each release did with their witnesses.
+
+One JSON file an entry, in this folder: a case (`kvfuzz.cases`) with a title,
+a reason, a reference, and `observed`, filled by replay and never by hand.
+Ranges of releases are derived from that, never typed. Search says `new` or
+`known`; only the replay of a witness says that something is fixed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from packaging.version import Version
+
+from kvfuzz.cases import Case, read_case
+from kvfuzz.errors import UsageError
+from kvfuzz.files import write_atomically
+from kvfuzz.specs import Scenario, scenario_to_json
+
+#: What a release can do with a witness.
+Observation = Literal["violates", "holds", "refuses", "not-expressible", "error"]
+
+#: Why a known finding is known.
+REASONS = {
+    "upstream-open": "a bug, not fixed in the newest release that was observed",
+    "upstream-fixed": "a bug, fixed in a later release",
+    "by-design": "upstream means it: its own code relies on it",
+    "invariant-too-strong": "the rule asks for more than a correct planner must do",
+}
+Reason = Literal["upstream-open", "upstream-fixed", "by-design", "invariant-too-strong"]
+
+
+class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A ledger entry as it stands in its file.
+
+    Attributes:
+        title: The finding in one line.
+        reason: A key of REASONS.
+        explanation: Why, in a sentence or two, from reading the release's source.
+        reference: Where upstream speaks of it, or "".
+        observed: Release -> what the witness did there, with the fingerprint
+            of this entry.
+    """
+
+    title: str
+    reason: Reason
+    explanation: str
+    reference: str = ""
+    observed: dict[str, Observation] = {}
+
+
+class KnownFinding(msgspec.Struct, frozen=True):
+    """A ledger entry, its witness decoded, and the file that holds it."""
+
+    entry: Entry
+    witness: Scenario
+    path: Path
+
+    def observed(self, version: str) -> Observation | None:
+        """What `version` did with the witness, None if that was not recorded."""
+        return self.entry.observed.get(version)
+
+    def expected_of(self, version: str) -> bool:
+        """Whether a finding of this fingerprint is no news on `version`.
+
+        It is news on a release whose witness was seen to hold: then another
+        mix has brought the bug back.
+        """
+        return self.observed(version) in (None, "violates")
+
+    @property
+    def range(self) -> str:
+        """The releases that violate, in words, from `observed`."""
+        releases = sorted(self.entry.observed, key=Version)
+        bad = [release for release in releases if self.entry.observed[release] == "violates"]
+        if not bad:
+            return "no release observed"
+        spans: list[list[str]] = []
+        for release in bad:
+            if spans and releases.index(release) == releases.index(spans[-1][-1]) + 1:
+                spans[-1].append(release)
+            else:
+                spans.append([release])
+        words = ", ".join(
+            span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans
+        )
+        after = releases[releases.index(bad[-1]) + 1 :]
+        return f"{words}; holds from {after[0]}" if after else words
+
+
+def ledger_folder() -> Path:
+    """The folder with the entries: package data, or the checkout's own."""
+    return Path(str(resources.files(__name__)))
+
+
+@cache
+def ledger() -> tuple[KnownFinding, ...]:
+    """All entries, ordered by id.
+
+    Raises:
+        UsageError: A file is damaged, misnamed, or two share an id.
+    """
+    known = []
+    for path in sorted(ledger_folder().glob("*.json")):
+        entry, witness = read_case(path, Entry)
+        if entry.id != path.stem or not entry.id.endswith(entry.fingerprint[:8]):
+            raise UsageError(f"{path.name} must be named after its id, {entry.id}.")
+        known.append(KnownFinding(entry, witness, path))
+    return tuple(known)
+
+
+def find_known(fingerprint: str) -> KnownFinding | None:
+    """The entry of that fingerprint, or None."""
+    return next((known for known in ledger() if known.entry.fingerprint == fingerprint), None)
+
+
+def write_entry(known: KnownFinding, observed: dict[str, Observation]) -> None:
+    """Write the entry back with other observations, releases in order."""
+    entry = known.entry
+    data: dict[str, Any] = {
+        **msgspec.to_builtins(entry),
+        "scenario": scenario_to_json(known.witness),
+        "observed": {release: observed[release] for release in sorted(observed, key=Version)},
+    }
+    write_atomically(known.path, msgspec.json.format(msgspec.json.encode(data)) + b"\n")
