@@ -24,6 +24,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def _opened_at_once(path: str, flags: int) -> int:
+    """Open without waiting, as for a FIFO, for someone to write."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_json(path: Path, decoder: msgspec.json.Decoder[T]) -> T:
     """Decode a JSON file strictly.
 
@@ -33,7 +38,7 @@ def read_json(path: Path, decoder: msgspec.json.Decoder[T]) -> T:
     """
     shown = printable(str(path))
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_opened_at_once) as file:  # noqa: PTH123 - has an opener
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError(f"{shown} is not a regular file.")
             data = file.read(MAX_BYTES + 1)

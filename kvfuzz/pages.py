@@ -29,6 +29,12 @@ DS_V4_RECORD_BYTES: Final = 584
 #: The same for earlier DeepSeek models: 512 + 128 + 16 of scales.
 DS_V3_RECORD_BYTES: Final = 656
 
+#: Kind -> field -> default; a field without one has a value of its own there.
+DEFAULTS: Final = {
+    kind: {field.name: field.default for field in msgspec.structs.fields(cls)}
+    for kind, cls in KINDS.items()
+}
+
 PER_TOKEN_HEAD_MODES: Final = frozenset(
     {"int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"}
 )
@@ -76,9 +82,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         names = self.fields.get(spec.kind)
         if names is None:
             return f"no spec class for the kind {spec.kind}"
-        for field in msgspec.structs.fields(spec):
-            if field.name not in names and getattr(spec, field.name) != field.default:
-                return f"no field {field.name} in the spec class of {spec.kind}"
+        for name, default in DEFAULTS[spec.kind].items():
+            if name not in names and getattr(spec, name) != default:
+                return f"no field {name} in the spec class of {spec.kind}"
         if spec.kv_quant_mode not in self.quant_modes:
             return f"no quantisation mode {spec.kv_quant_mode}"
         return None

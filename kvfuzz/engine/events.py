@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kvfuzz.engine.session import Tally
-from kvfuzz.findings import Finding, finding_to_json
-from kvfuzz.outcomes import OUTCOME_NAMES
+from kvfuzz.findings import Finding
 
 
 class SurfaceReport(msgspec.Struct, kw_only=True):
@@ -89,42 +86,3 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 Event = TargetStarted | Searching | FindingMade | Finished
-
-
-def report_to_json(report: Report) -> dict[str, Any]:
-    """The report as the data that `--json` documents."""
-    from kvfuzz.invariants import invariants_of
-
-    return {
-        "kvfuzz": report.kvfuzz,
-        "seed": report.seed,
-        "interrupted": report.interrupted,
-        "targets": [
-            {
-                "uri": target.uri,
-                "version": target.version,
-                "error": target.error,
-                "surfaces": [
-                    {
-                        "surface": surface.surface,
-                        "mixes": surface.tally.mixes,
-                        "mixes_per_second": round(surface.mixes_per_second, 1),
-                        "seconds": round(surface.seconds, 3),
-                        "stopped": surface.stopped,
-                        "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
-                        "invariants": [
-                            {
-                                "id": rule.id,
-                                "checked": surface.tally.checked[rule.id],
-                                "violated": surface.tally.violated[rule.id],
-                            }
-                            for rule in invariants_of(surface.surface)
-                        ],
-                    }
-                    for surface in target.surfaces
-                ],
-            }
-            for target in report.targets
-        ],
-        "findings": [finding_to_json(finding) for finding in report.findings],
-    }

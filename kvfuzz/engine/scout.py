@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import msgspec
+
 from kvfuzz.engine.calls import CALL_SECONDS
 from kvfuzz.engine.messages import (
     CHUNK,
@@ -25,9 +27,11 @@ from kvfuzz.engine.messages import (
 )
 from kvfuzz.engine.session import Session, Tally
 from kvfuzz.engine.shrink import shrink
+from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
 from kvfuzz.invariants.conduct import crash_violation
+from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import spec_mixes
 from kvfuzz.strategies.builders import build_mix
@@ -80,7 +84,8 @@ class Scout:
                     self._send(Violated(self._finding(violation, scenario), place))
                     witness = job.witnesses.get(digest)
                     minimal = witness and self._shown_by(witness, digest)
-                    self._send(Shrunk(digest, minimal or self.shrink(place, digest)))
+                    minimal = minimal or self.shrink(place, digest)
+                    self._send(Shrunk(digest, self._reproduced(minimal)))
         self._report()
 
     def _stream(self, job: FuzzJob) -> Iterator[tuple[Place, Scenario]]:
@@ -130,7 +135,16 @@ class Scout:
             violation = crash_violation(job.crash, tuple(name for name, _ in original))
             digest = fingerprint(self._session.surface, violation)
             self._send(Violated(self._finding(violation, original), job.place))
-        self._send(Shrunk(digest, self.shrink(job.place, digest)))
+        self._send(Shrunk(digest, self._reproduced(self.shrink(job.place, digest))))
+
+    def _reproduced(self, finding: Finding | None) -> Finding | None:
+        """The finding with its reproduction, if the target is vLLM's and it fails there."""
+        if finding is None or not self._session.target.uri.startswith("vllm"):
+            return finding
+        text = reproduction(finding)
+        if text is None or not fails(text):
+            return finding
+        return msgspec.structs.replace(finding, reproduction=text)
 
     def _rebuild(self, place: Place) -> tuple[list[int], Scenario]:
         """The choices of the mix at `place`, and the mix."""

@@ -1,0 +1,61 @@
+"""The report of a run as JSON, in the form that scripts rely on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvfuzz.engine.events import Report
+from kvfuzz.files import write_atomically
+from kvfuzz.findings import finding_to_json
+from kvfuzz.invariants import invariants_of
+from kvfuzz.outcomes import OUTCOME_NAMES
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """The report as the data that `--json` documents."""
+    return {
+        "kvfuzz": report.kvfuzz,
+        "seed": report.seed,
+        "interrupted": report.interrupted,
+        "targets": [
+            {
+                "uri": target.uri,
+                "version": target.version,
+                "error": target.error,
+                "surfaces": [
+                    {
+                        "surface": surface.surface,
+                        "mixes": surface.tally.mixes,
+                        "mixes_per_second": round(surface.mixes_per_second, 1),
+                        "seconds": round(surface.seconds, 3),
+                        "stopped": surface.stopped,
+                        "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
+                        "invariants": [
+                            {
+                                "id": rule.id,
+                                "checked": surface.tally.checked[rule.id],
+                                "violated": surface.tally.violated[rule.id],
+                            }
+                            for rule in invariants_of(surface.surface)
+                        ],
+                    }
+                    for surface in target.surfaces
+                ],
+            }
+            for target in report.targets
+        ],
+        "findings": [finding_to_json(finding) for finding in report.findings],
+    }
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write the report to `path`, whole or not at all.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    data = msgspec.json.format(msgspec.json.encode(report_to_json(report)))
+    write_atomically(path, data + b"\n")

@@ -1,0 +1,101 @@
+"""A run's report as Markdown: a verdict, targets x invariants, and the findings.
+
+The same run (seed, `--examples`) gives the same text, so that a committed
+report changes only when a planner or kvfuzz does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
+from kvfuzz.findings import Finding
+from kvfuzz.invariants import Invariant, invariants_of
+from kvfuzz.ledger import find_known
+from kvfuzz.outcomes import OUTCOME_NAMES
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [_row(header), _row(["---"] * len(header)), *map(_row, rows)]
+
+
+def _verdict(report: Report) -> str:
+    if failed := [target.uri for target in report.targets if target.error]:
+        return f"Incomplete: {', '.join(failed)} could not be tested."
+    if report.new:
+        return f"{len(report.new)} new findings."
+    known = len(report.findings)
+    return f"Nothing new; {known} known findings." if known else "Nothing found."
+
+
+def _cell(target: TargetReport, surface: SurfaceReport, rule: Invariant, report: Report) -> str:
+    """What a target did with one invariant: how often it held, or what broke it."""
+    checked, violated = surface.tally.checked[rule.id], surface.tally.violated[rule.id]
+    if not violated:
+        return f"holds ({checked:,})" if checked else "not judged"
+    found = [f for f in report.findings if (f.target, f.invariant) == (target.uri, rule.id)]
+    names = []
+    for finding in found:
+        known = find_known(finding.fingerprint) if finding.status == "known" else None
+        names.append(known.entry.reason if known else "**new**")
+    return f"{violated:,} of {checked:,} violate: {', '.join(dict.fromkeys(names)) or '**new**'}"
+
+
+def _surface_table(report: Report, surface_name: str) -> list[str]:
+    rules = invariants_of(surface_name)
+    rows = []
+    for target in report.targets:
+        for surface in target.surfaces:
+            if surface.surface == surface_name:
+                counts = [f"{surface.tally.outcomes[name]:,}" for name in OUTCOME_NAMES]
+                cells = [_cell(target, surface, rule, report) for rule in rules]
+                rows.append([f"`{target.uri}`", f"{surface.tally.mixes:,}", *counts, *cells])
+    return _table(["target", "mixes", *OUTCOME_NAMES, *(rule.id for rule in rules)], rows)
+
+
+def _mix_table(finding: Finding) -> list[str]:
+    rows = [
+        [f"`{name}`", spec.kind, str(spec.block_size), str(spec.sliding_window or ""), f"{page:,}"]
+        for (name, spec), page in zip(finding.scenario.mix, finding.pages, strict=True)
+    ]
+    return _table(["layer", "kind", "block size", "window", "page size (bytes)"], rows)
+
+
+def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
+    """One finding, with every target of the run that shows it."""
+    first = findings[0]
+    lines = [f"### {identity}", ""]
+    known = find_known(first.fingerprint)
+    if known is not None:
+        lines += [f"{known.entry.title} ({known.entry.reason}): {known.entry.explanation}", ""]
+    targets = ", ".join(f"`{f.target}`" + (" (new)" if f.status == "new" else "") for f in findings)
+    lines += [
+        f"- claim: {first.claim}",
+        f"- got: {first.got}",
+        f"- expected: {first.expected}",
+        f"- on {targets}",
+        "",
+        *_mix_table(first),
+        "",
+    ]
+    return lines
+
+
+def to_markdown(report: Report, title: str = "kvfuzz") -> str:
+    """The report as Markdown text."""
+    lines = [f"# {title}", "", f"{_verdict(report)} kvfuzz {report.kvfuzz}, seed {report.seed}.", ""]
+    for surface in dict.fromkeys(s.surface for t in report.targets for s in t.surfaces):
+        lines += [f"## Surface `{surface}`", "", *_surface_table(report, surface), ""]
+    lines += [f"- `{t.uri}`: {t.error}" for t in report.targets if t.error]
+    by_id: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        by_id.setdefault(finding.id, []).append(finding)
+    if by_id:
+        lines += ["## Findings", ""]
+    for identity in sorted(by_id):
+        lines += _finding_section(identity, by_id[identity])
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,361 @@
+"""Specs and mixes as functions of a source of choices.
+
+Page size first: a mix has one base page size, and each of its spec classes
+splits that page, a multiple of it or a near miss of it. Then a few classes
+and a pattern of layers, not layer by layer. Drawn independently, pages would
+be equal in less than one mix of a hundred, and Hypothesis could not lower one
+of two equal pages while shrinking.
+
+Every shape reads its choices in the same order, five a class, so that while
+shrinking a class can be cut out and a mix can change into a simpler shape.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from kvfuzz.pages import FULL_DIALECT, Dialect
+from kvfuzz.specs import KINDS, DType, LayerSpec, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
+from kvfuzz.strategies.choices import Choose
+from kvfuzz.strategies.deepseek import V4_FORMATS, has_v4, v4_specs
+from kvfuzz.strategies.factors import DTYPES, PAGE_SIZES, SPLITS, WINDOWS, split_for
+from kvfuzz.strategies.fields import EXTRAS, MISSES, Change, Fields, changes_of, finish
+from kvfuzz.strategies.layers import MOST_LAYERS, Layers, lay_out
+
+Shape: TypeAlias = Literal["any", "uniform", "mixed", "near-miss", "deepseek-v4"]
+
+#: Every shape, "any" first.
+SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
+
+#: Shapes that "any" is made of, by their shares; simplest first. "free" has
+#: no promise: one layer, one kind, no full MLA layer, anything.
+_ANY: Final = ("uniform",) * 7 + ("mixed",) * 4 + ("near-miss",) * 5 + ("free",) * 4
+_ONE_IN_V4: Final = 10
+
+#: The most spec classes of a mix.
+_MOST_CLASSES: Final = 6
+
+#: First choice of a class: below _STOP no further class, then full MLA, then
+#: a window each. A class that must be there reads "no further" as full MLA.
+_STOP: Final = 8
+_FIRST_WINDOW: Final = 20
+_LAST_KIND: Final = _FIRST_WINDOW + len(WINDOWS) - 1
+
+#: Block sizes that all classes, or the full MLA ones, have in common; None
+#: for none. Equal blocks come to nothing by chance, and planners need them.
+_TIES: Final[tuple[tuple[int | None, int | None], ...]] = (
+    (16, 16),
+    (64, 64),
+    (256, 256),
+    (16, None),
+    (64, None),
+    (128, None),
+    *((None, None),) * 5,
+)
+
+#: Second choice of a class: how its page relates to the base. Up to
+#: _RELATIONS; the lower half says "equal" in most shapes.
+_RELATIONS: Final = 24
+_RATIOS: Final = (1,) * 8 + (2,) * 4 + (3,) * 3 + (4,) * 3 + (8, 8, 16, 5, 7, 12)
+_FIRST_MISS: Final = 12
+_FIRST_PADDED: Final = 18
+
+#: Fifth choice of a class: none, one or two fields beyond the plain ones.
+_ONE_EXTRA: Final = 17
+_TWO_EXTRAS: Final = 19
+
+
+class _Tables(msgspec.Struct, frozen=True):
+    """What depends on the dialect alone.
+
+    `dialect` is kept so that its id, the key under which this is remembered,
+    stays its own.
+    """
+
+    dialect: Dialect
+    extras: dict[str, tuple[Change, ...]]
+    misses: dict[str, tuple[Change, ...]]
+    pads: bool
+    kinds: tuple[str, ...]
+    v4: tuple[tuple[LayerSpec, ...], ...]
+
+
+_tables: dict[int, _Tables] = {}
+
+
+def _tables_of(dialect: Dialect) -> _Tables:
+    tables = _tables.get(id(dialect))
+    if tables is None:
+        kinds = tuple(kind for kind in KINDS if kind in dialect.fields)
+        if len(_tables) > 63:  # one a target is usual; tests make many
+            _tables.clear()
+        tables = _tables[id(dialect)] = _Tables(
+            dialect,
+            {kind: changes_of(EXTRAS, kind, dialect) for kind in kinds},
+            {kind: changes_of(MISSES, kind, dialect) for kind in kinds},
+            all("page_size_padded" in dialect.fields[kind] for kind in kinds),
+            kinds,
+            tuple(v4_specs(dialect, name) for name in V4_FORMATS) if has_v4(dialect) else (),
+        )
+    return tables
+
+
+class _Class(msgspec.Struct):
+    """A spec class as chosen, before fields beyond the plain ones.
+
+    `window` is None for full MLA; `page` is what its data fill.
+    """
+
+    window: int | None
+    page: int
+    dtype: DType
+    split: int
+    block: int | None
+
+    def plain(self) -> LayerSpec:
+        (states, heads, head), dtype = split_for(self.page, self.dtype, self.block, self.split)
+        if self.window is None:
+            return MLAAttentionSpec(
+                block_size=states, num_kv_heads=heads, head_size=head, dtype=dtype
+            )
+        return SlidingWindowMLASpec(
+            block_size=states,
+            num_kv_heads=heads,
+            head_size=head,
+            dtype=dtype,
+            sliding_window=self.window,
+        )
+
+    def changed(self, changes: list[Change], dialect: Dialect, page: int | None) -> LayerSpec:
+        """With `changes`, padded to `page` if it is given; plain if that cannot be."""
+        spec = self.plain()
+        fields: Fields = {
+            "block_size": spec.block_size,
+            "num_kv_heads": spec.num_kv_heads,
+            "head_size": spec.head_size,
+            "dtype": spec.dtype,
+        }
+        if self.window is not None:
+            fields["sliding_window"] = self.window
+        for change in changes:
+            change.apply(fields, self.page)
+        return finish(spec.kind, fields, dialect, page=page) or spec
+
+
+def _extras(choose: Choose, extras: tuple[Change, ...]) -> list[Change]:
+    answer = choose(0, _TWO_EXTRAS)
+    if answer < _ONE_EXTRA or not extras:
+        return []
+    last = len(extras) - 1
+    return [extras[choose(0, last)] for _ in range(2 if answer == _TWO_EXTRAS else 1)]
+
+
+def build_spec(
+    choose: Choose,
+    kind: str,
+    *,
+    dialect: Dialect = FULL_DIALECT,
+    page_size: int | None = None,
+    dtype: DType | None = None,
+    block_size: int | None = None,
+    plain: bool = False,
+) -> LayerSpec:
+    """One valid spec.
+
+    Args:
+        choose: The source.
+        kind: A key of `kvfuzz.specs.KINDS`.
+        dialect: What must be able to express the spec.
+        page_size: Bytes that its page must have, or None for any.
+        dtype: Its dtype where the page and its other fields leave it free.
+        block_size: States a block, likewise.
+        plain: Whether to leave every other field at its default.
+
+    Raises:
+        ValueError: The dialect lacks the kind, or no spec has such a page.
+    """
+    tables = _tables_of(dialect)
+    if kind not in tables.kinds:
+        raise ValueError(f"the dialect has no spec class for the kind {kind}")
+    page = page_size or PAGE_SIZES[choose(0, len(PAGE_SIZES) - 1)]
+    window = None if kind == "mla_attention" else WINDOWS[choose(0, len(WINDOWS) - 1)]
+    own = dtype or DTYPES[choose(0, len(DTYPES) - 1)]
+    cls = _Class(window, page, own, choose(0, SPLITS - 1), block_size)
+    extras = [] if plain else _extras(choose, tables.extras[kind])
+    return cls.changed(extras, dialect, page_size) if extras else cls.plain()
+
+
+class _Relation(msgspec.Struct):
+    """How a class's page relates to the base page.
+
+    Attributes:
+        data: Bytes that its data fill, before any change of fields.
+        page: Bytes that its page must have, or None for any.
+        miss: Which of the misses makes it differ, or None.
+    """
+
+    data: int
+    page: int | None
+    miss: int | None = None
+
+
+def _relation(shape: str, answer: int, base: int, misses: int, *, pads: bool) -> _Relation:
+    """What an answer below `_RELATIONS` says in a shape; 0 is always "equal"."""
+    if shape == "uniform":
+        if answer < _FIRST_PADDED or not pads:
+            return _Relation(base, base)
+        return _Relation(max(1, base // 2 if answer % 2 else base - base // 4), base)
+    first_miss = _FIRST_PADDED if shape == "free" else _FIRST_MISS
+    if shape == "near-miss" or (shape == "free" and answer >= first_miss):
+        if answer < first_miss:
+            return _Relation(base, base)
+        return _Relation(
+            base, None, (answer - first_miss) * misses // (_RELATIONS - first_miss)
+        )
+    page = base * _RATIOS[answer]
+    return _Relation(page, None if shape == "free" else page)
+
+
+def _window(answer: int, kinds: tuple[str, ...], other_than: _Class | None) -> int | None:
+    """The window that the first choice of a class says, or None for full MLA.
+
+    Args:
+        answer: The choice.
+        kinds: Kinds that the dialect has.
+        other_than: A class whose kind it must not have, or None.
+    """
+    if len(kinds) == 1:
+        return None if kinds[0] == "mla_attention" else WINDOWS[answer % len(WINDOWS)]
+    window = None if answer < _FIRST_WINDOW else WINDOWS[answer - _FIRST_WINDOW]
+    if other_than is not None and (window is None) == (other_than.window is None):
+        return WINDOWS[answer % len(WINDOWS)] if window is None else None
+    return window
+
+
+def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[LayerSpec]:
+    """The spec classes of a mix of any shape but "deepseek-v4"."""
+    dialect = tables.dialect
+    free = shape == "free"
+    base = PAGE_SIZES[choose(0, len(PAGE_SIZES) - 1)]
+    mla_block, window_block = _TIES[choose(0, len(_TIES) - 1)]
+    specs: list[LayerSpec] = []
+    differ = shape not in ("mixed", "near-miss")
+    cls: _Class | None = None
+    while len(specs) < most:
+        first = choose(0, _LAST_KIND)
+        if first < _STOP and len(specs) >= (1 if free else 2):
+            break
+        # Both kinds are promised, so the second class has not the first one's.
+        window = _window(first, tables.kinds, cls if len(specs) == 1 and not free else None)
+        kind = "mla_attention" if window is None else "sliding_window_mla"
+        misses = tables.misses[kind]
+        # The first class has the base page itself, but for padding.
+        answer = choose(0, _RELATIONS - 1)
+        if not specs and shape != "uniform":
+            answer = 0
+        relation = _relation(shape, answer, base, len(misses), pads=tables.pads)
+        dtype = DTYPES[choose(0, len(DTYPES) - 1)]
+        split = choose(0, SPLITS - 1)
+        extras = _extras(choose, tables.extras[kind])
+        block = mla_block if window is None else window_block
+        cls = _Class(window, relation.data, dtype, split, block)
+        if relation.miss is not None:
+            differ = True
+            specs.append(cls.changed([misses[relation.miss]], dialect, None))
+            continue
+        differ = differ or relation.data != base
+        if extras or relation.data != (relation.page or relation.data):
+            specs.append(cls.changed(extras, dialect, relation.page))
+        else:
+            specs.append(cls.plain())
+    if not differ and cls is not None:
+        if shape == "mixed":
+            cls.page = 2 * base
+            specs[-1] = cls.plain()
+        else:
+            specs[-1] = cls.changed([misses[0]], dialect, None)
+    return specs
+
+
+def _v4(choose: Choose, tables: _Tables, draft: LayerSpec, most: int) -> Layers:
+    """DeepSeek V4's layers, some of its caches missing, one layer odd, or a draft added."""
+    every = tables.v4[choose(0, len(V4_FORMATS) - 1)]
+    kinds = min(choose(1, 2 * len(every)), len(every), most)
+    first = choose(0, len(every) - 1)
+    specs = [every[(first + i) % len(every)] for i in range(kinds)]
+    layers = lay_out(choose, specs, most)
+    name, spec = layers[-1]
+    match choose(0, 7):
+        case 5:
+            layers[-1] = name, msgspec.structs.replace(spec, alignment=None)
+        case 6:
+            layers[-1] = name, msgspec.structs.replace(spec, block_size=2 * spec.block_size)
+        case 7:
+            layers[-1] = name, draft
+    return layers
+
+
+def build_mix(
+    choose: Choose,
+    *,
+    dialect: Dialect = FULL_DIALECT,
+    shape: Shape = "any",
+    max_layers: int = MOST_LAYERS,
+) -> Scenario:
+    """One mix of valid specs, with layers named "layers.0", "layers.1", ...
+
+    Args:
+        choose: The source.
+        dialect: What must be able to express each spec.
+        shape: "uniform" has one page size and both kinds; "mixed" has both
+            kinds and at least two page sizes; "near-miss" has both kinds and
+            page sizes that are equal but for one class or a few; "deepseek-v4"
+            has that model's caches, whole or disturbed; "any" has all of these
+            and mixes that promise nothing.
+        max_layers: The largest number of layers, up to 64.
+
+    Raises:
+        ValueError: No such mix exists.
+    """
+    tables = _tables_of(dialect)
+    lacking = _why_not(tables, shape, max_layers)
+    if lacking:
+        raise ValueError(lacking)
+    promise: str = shape
+    if shape == "any":
+        promise = _ANY[choose(0, len(_ANY) - 1)]
+        if max_layers == 1 or len(tables.kinds) == 1:
+            promise = "free"
+    elif shape == "deepseek-v4":
+        promise = "free"
+    specs = _classes(choose, tables, promise, min(_MOST_CLASSES, max_layers))
+    # Asked last, so that a mix of V4's shrinks into a plain one where it can.
+    v4 = shape == "deepseek-v4" or (
+        shape == "any" and bool(tables.v4) and choose(1, _ONE_IN_V4) == _ONE_IN_V4
+    )
+    if v4:
+        return Scenario(tuple(_v4(choose, tables, specs[0], max_layers)))
+    return Scenario(tuple(lay_out(choose, specs, max_layers)))
+
+
+def _why_not(tables: _Tables, shape: str, max_layers: int) -> str | None:
+    if shape not in SHAPES:
+        return f"no shape {shape!r}; the shapes are {', '.join(SHAPES)}"
+    if not 1 <= max_layers <= MOST_LAYERS:
+        return f"max_layers must be from 1 to {MOST_LAYERS}, not {max_layers}"
+    if not tables.kinds:
+        return "the dialect has no spec class at all"
+    if shape == "deepseek-v4":
+        return None if tables.v4 else "the dialect has no fields for DeepSeek V4's caches"
+    if shape != "any" and max_layers < 2:
+        return f"a {shape} mix has at least 2 layers"
+    if shape != "any" and len(tables.kinds) < 2:
+        return f"a {shape} mix has both kinds, and the dialect lacks one"
+    return None
+
+
+def why_no_mix(dialect: Dialect, shape: str, max_layers: int) -> str | None:
+    """Why `build_mix` would raise for these arguments, or None if it would not."""
+    return _why_not(_tables_of(dialect), shape, max_layers)
