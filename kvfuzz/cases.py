@@ -68,7 +68,7 @@ def scenario_from_wire(wire: WireScenario, where: str) -> Scenario:
             raise UsageError(f"{where}: {printable(text)}.") from None
         if named.name in mix:
             raise UsageError(
-                f"{where}: layer name {printable(named.name)!r} stands twice - at `{place}.name`."
+                f"{where}: layer name {named.name!r} stands twice - at `{place}.name`."
             )
         cls = KINDS[named.kind]
         mix[named.name] = cls(**{f: getattr(named, f) for f in cls.__struct_fields__})
@@ -118,7 +118,7 @@ def read_case(path: Path, form: type[CaseT]) -> tuple[CaseT, Scenario]:
         get_invariant(case.invariant)
     if case.surface not in SURFACES:
         raise UsageError(
-            f"{shown}: there is no surface {printable(case.surface)!r} - at `$.surface`."
+            f"{shown}: there is no surface {case.surface!r} - at `$.surface`."
         )
     return case, scenario_from_wire(case.scenario, shown)
 

@@ -38,7 +38,7 @@ def read_json(path: Path, decoder: msgspec.json.Decoder[T]) -> T:
     """
     shown = printable(str(path))
     try:
-        with open(path, "rb", opener=_opened_at_once) as file:  # noqa: PTH123 - has an opener
+        with open(path, "rb", opener=_opened_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError(f"{shown} is not a regular file.")
             data = file.read(MAX_BYTES + 1)

@@ -103,9 +103,8 @@ def reproduction(finding: Finding) -> str | None:
     classes = [*(["KVQuantMode"] if quantised else []), *(_BUILDERS[kind][1] for kind in used)]
     got = printable(finding.got)
     head = (
-        f'"""{finding.claim}\n\n'
-        f"Found by kvfuzz on {printable(finding.version)!r} as {finding.id}.\n"
-        '"""\n\n'
+        f'"""{finding.claim}"""\n\n'
+        f"# {finding.id}, found by kvfuzz on version {printable(finding.version)}.\n\n"
         f"{standard.get(finding.invariant, '')}"
         "import torch\n\n"
         f"from vllm.v1.core.kv_cache_utils import {_CALL}\n"

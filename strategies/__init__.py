@@ -199,9 +199,7 @@ def spec_mixes(
 
 
 @st.composite
-def _invalid(
-    draw: st.DrawFn, dialect: Dialect, constraint: str | None
-) -> tuple[LayerSpec, str]:
+def _invalid(draw: st.DrawFn, dialect: Dialect, constraint: str | None) -> tuple[LayerSpec, str]:
     return invalid.build_invalid(from_draw(draw), dialect=dialect, constraint=constraint)
 
 

@@ -31,8 +31,10 @@ SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
 
 #: Shapes that "any" is made of, by their shares; simplest first. "free" has
 #: no promise: one layer, one kind, no full MLA layer, anything.
-_ANY: Final = ("uniform",) * 7 + ("mixed",) * 4 + ("near-miss",) * 5 + ("free",) * 4
+_ANY: Final = ("uniform",) * 8 + ("mixed",) * 4 + ("near-miss",) * 5 + ("free",) * 6
 _ONE_IN_V4: Final = 10
+#: One in so many of V4's caches is left out, so that half of the mixes have all seven.
+_ONE_OF_V4_LACKS: Final = 10
 
 #: The most spec classes of a mix.
 _MOST_CLASSES: Final = 6
@@ -129,7 +131,7 @@ class _Class(msgspec.Struct):
         )
 
     def changed(self, changes: list[Change], dialect: Dialect, page: int | None) -> LayerSpec:
-        """With `changes`, padded to `page` if it is given; plain if that cannot be."""
+        """With `changes`, padded to `page` if it is given; without them if that cannot be."""
         spec = self.plain()
         fields: Fields = {
             "block_size": spec.block_size,
@@ -141,7 +143,12 @@ class _Class(msgspec.Struct):
             fields["sliding_window"] = self.window
         for change in changes:
             change.apply(fields, self.page)
-        return finish(spec.kind, fields, dialect, page=page) or spec
+        changed = finish(spec.kind, fields, dialect, page=page)
+        if changed is not None:
+            return changed
+        if page is None or page == self.page:
+            return spec
+        return msgspec.structs.replace(spec, page_size_padded=page)
 
 
 def _extras(choose: Choose, extras: tuple[Change, ...]) -> list[Change]:
@@ -211,9 +218,7 @@ def _relation(shape: str, answer: int, base: int, misses: int, *, pads: bool) ->
     if shape == "near-miss" or (shape == "free" and answer >= first_miss):
         if answer < first_miss:
             return _Relation(base, base)
-        return _Relation(
-            base, None, (answer - first_miss) * misses // (_RELATIONS - first_miss)
-        )
+        return _Relation(base, None, (answer - first_miss) * misses // (_RELATIONS - first_miss))
     page = base * _RATIOS[answer]
     return _Relation(page, None if shape == "free" else page)
 
@@ -243,9 +248,11 @@ def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[Lay
     specs: list[LayerSpec] = []
     differ = shape not in ("mixed", "near-miss")
     cls: _Class | None = None
-    while len(specs) < most:
+    while True:
+        # Asked also when there can be no further class: a mix that a class
+        # was cut out of has to read its choices in the same places.
         first = choose(0, _LAST_KIND)
-        if first < _STOP and len(specs) >= (1 if free else 2):
+        if len(specs) == most or (first < _STOP and len(specs) >= (1 if free else 2)):
             break
         # Both kinds are promised, so the second class has not the first one's.
         window = _window(first, tables.kinds, cls if len(specs) == 1 and not free else None)
@@ -282,9 +289,9 @@ def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[Lay
 def _v4(choose: Choose, tables: _Tables, draft: LayerSpec, most: int) -> Layers:
     """DeepSeek V4's layers, some of its caches missing, one layer odd, or a draft added."""
     every = tables.v4[choose(0, len(V4_FORMATS) - 1)]
-    kinds = min(choose(1, 2 * len(every)), len(every), most)
-    first = choose(0, len(every) - 1)
-    specs = [every[(first + i) % len(every)] for i in range(kinds)]
+    kept = [spec for spec in every if choose(0, _ONE_OF_V4_LACKS - 1)] or [every[0]]
+    first = choose(0, len(every) - 1) % len(kept)
+    specs = (kept[first:] + kept[:first])[:most]
     layers = lay_out(choose, specs, most)
     name, spec = layers[-1]
     match choose(0, 7):

@@ -174,8 +174,9 @@ CONSTRAINTS: Final[tuple[Constraint, ...]] = (
         name="int4-pairs",
         claim="A head of int4 elements, two to a byte, has an even number of them.",
         source="vllm/v1/kv_cache_interface.py, MLAAttentionSpec: head_size // 2 floors",
-        holds=lambda spec, _: spec.kv_quant_mode != "int4_per_token_head"
-        or spec.head_size % 2 == 0,
+        holds=lambda spec, _: (
+            spec.kv_quant_mode != "int4_per_token_head" or spec.head_size % 2 == 0
+        ),
     ),
     Constraint(
         name="one-window",

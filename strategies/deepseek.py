@@ -26,7 +26,7 @@ _NEEDED: Final = frozenset({"alignment", "cache_dtype_str", "compress_ratio", "m
 
 def has_v4(dialect: Dialect) -> bool:
     """Whether the caches of DeepSeek V4 can be expressed in `dialect`."""
-    return all(_NEEDED <= dialect.fields.get(kind, frozenset()) for kind in (_MLA, _WINDOW))
+    return all(_NEEDED.issubset(dialect.fields.get(kind, ())) for kind in (_MLA, _WINDOW))
 
 
 def v4_specs(dialect: Dialect, cache_format: str) -> tuple[LayerSpec, ...]:

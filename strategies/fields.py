@@ -186,9 +186,7 @@ MISSES: Final = (
     Change(("num_head_slots",), _extra_slot),
     Change(("head_size_v",), _set(head_size_v=1), needs=lambda rules: rules.value_head),
     *(
-        Change(
-            ("kv_quant_mode",), _quantise(mode), mode, lambda rules: rules.per_token_head_scales
-        )
+        Change(("kv_quant_mode",), _quantise(mode), mode, lambda rules: rules.per_token_head_scales)
         for mode in sorted(PER_TOKEN_HEAD_MODES - {"int4_per_token_head"})
     ),
 )

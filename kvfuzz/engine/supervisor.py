@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ SILENT_SECONDS = 5 * CALL_SECONDS
 #: Bytes by which a worker may grow over its size when loaded.
 GROWTH_BYTES = 2 * CALL_BYTES
 
-_DECODER = msgspec.json.Decoder(Message)
+# A Tally's Counters are the only types here that msgspec does not know.
+_DECODER = msgspec.json.Decoder(Message, dec_hook=lambda _, value: Counter(value))
 
 
 class Worker:

@@ -85,7 +85,7 @@ class Violation(AssertionError):
         ]
         if self.layers:
             lines.append(f"  layers:   {', '.join(self.layers)}")
-        for number, group in enumerate(self.groups):
+        for number, group in enumerate(self.groups, 1):
             members = ", ".join(
                 f"{name} ({page} B)" for name, page in zip(group.layers, group.pages, strict=True)
             )

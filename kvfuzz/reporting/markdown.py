@@ -87,7 +87,12 @@ def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
 
 def to_markdown(report: Report, title: str = "kvfuzz") -> str:
     """The report as Markdown text."""
-    lines = [f"# {title}", "", f"{_verdict(report)} kvfuzz {report.kvfuzz}, seed {report.seed}.", ""]
+    lines = [
+        f"# {title}",
+        "",
+        f"{_verdict(report)} kvfuzz {report.kvfuzz}, seed {report.seed}.",
+        "",
+    ]
     for surface in dict.fromkeys(s.surface for t in report.targets for s in t.surfaces):
         lines += [f"## Surface `{surface}`", "", *_surface_table(report, surface), ""]
     lines += [f"- `{t.uri}`: {t.error}" for t in report.targets if t.error]

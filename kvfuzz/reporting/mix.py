@@ -66,7 +66,7 @@ def mix_table(
         groups: The groups that a planner made; None leaves the column out.
     """
     grouped = groups is not None
-    head = ["layer", "kind", "block", "heads", "head", "dtype", "window", "page"]
+    head = ["layer", "kind", "block", "heads", "dim", "dtype", "window", "page"]
     rows = [[*head, "group"] if grouped else head]
     also: list[str] = []
     for (name, spec), page in list(zip(scenario, pages, strict=True))[:_MAX_ROWS]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from statistics import median
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -32,7 +33,7 @@ def traits(scenario: Scenario) -> set[str]:
     if len(kinds) == 2:
         if len(pages) == 1:
             found.add("uniform, both kinds")
-        elif any(b <= a * 9 / 8 for a, b in zip(pages, pages[1:], strict=False)):
+        elif any(b <= a * 9 / 8 for a, b in pairwise(pages)):
             found.add("near-miss, both kinds")
         else:
             found.add("mixed, both kinds")
@@ -59,7 +60,8 @@ def rate(low: int, high: int, seconds: float) -> None:
         took = time.perf_counter() - now
         if low <= len(scenario) <= high:
             spent, mixes, layers = spent + took, mixes + 1, layers + len(scenario)
-    print(f"{low:>3}-{high} layers (mean {layers / mixes:.0f}): {spent / mixes * 1e6:6.1f} us a mix")
+    mean = layers / mixes
+    print(f"{low:>3}-{high} layers (mean {mean:.0f}): {spent / mixes * 1e6:6.1f} us a mix")
 
 
 def main() -> None:

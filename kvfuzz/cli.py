@@ -1,0 +1,295 @@
+"""The command line: words, options and help. What the commands do is in `kvfuzz.commands`.
+
+Nothing heavy is imported here: `kvfuzz --help` must not load an engine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from kvfuzz import __version__
+from kvfuzz.errors import Exit, KvfuzzError
+from kvfuzz.files import printable
+
+app = typer.Typer(
+    name="kvfuzz",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="T",
+        help="Planner to test: reference, vllm, vllm==X, vllm@PATH or module:factory. May be "
+        "repeated.  [default: vllm if it is installed, else reference]",
+    ),
+]
+NoLedger = Annotated[
+    bool,
+    typer.Option("--no-ledger", help="Do as if nothing were known."),
+]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of case files: DIR/cases.")]
+
+
+class Listable(StrEnum):
+    """What `kvfuzz list` can list."""
+
+    targets = "targets"
+    surfaces = "surfaces"
+    invariants = "invariants"
+    ledger = "ledger"
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's callback
+    if value:
+        typer.echo(f"kvfuzz {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def kvfuzz(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show it and exit."),
+    ] = False,
+) -> None:
+    """Find mixes of layers that a KV-cache planner gets wrong, and keep them as cases.
+
+    \b
+    Examples:
+      kvfuzz run --target reference --budget 10s
+      kvfuzz run --target vllm==0.25.1 --budget 20s
+      kvfuzz replay reports/cases/CASE.json --target vllm==0.26.0
+      kvfuzz list invariants
+
+    \b
+    Exit codes:
+      0  nothing new            3  a target could not be loaded, or kvfuzz failed
+      1  a new finding          4  the ledger disagrees with what a release did
+      2  usage or a bad file    130, 143  stopped by Ctrl-C, by SIGTERM
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+
+
+@app.command()
+def run(
+    *,
+    targets: Targets = None,
+    surfaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--surface", metavar="S", help="Surface to test; may be repeated.  [default: pack]"
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time to search, over all targets: 60s, 10m or 8h.  [default: 60s]"
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Mixes a target and surface, in place of a budget."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=2**63 - 1,
+            help="Names the stream of mixes; the "
+            "same seed gives the same mixes.  [default: a random one, which is shown]",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=256,
+            help="Worker processes a target.  [default: one a core, 8 at most]",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the report there too.")
+    ] = None,
+    out: Out = Path("reports"),
+    no_ledger: NoLedger = False,
+) -> None:
+    """Search for mixes that break an invariant.
+
+    Each finding is shrunk to a minimal mix and written to DIR/cases at once. What the
+    ledger knows of a target is counted and named, but is no new finding.
+
+    \b
+    Examples:
+      kvfuzz run
+      kvfuzz run --target vllm==0.25.1 --budget 20s --json report.json
+      kvfuzz run --target vllm==0.25.1 --target vllm==0.26.0 --examples 50000 --seed 7
+      kvfuzz run --target vllm@../vllm --budget 8h --jobs 4 --out nightly
+      kvfuzz run --target mypackage.planner:make --no-ledger
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.run import run as command
+
+    raise typer.Exit(
+        command(
+            targets=targets or (),
+            surfaces=surfaces or (),
+            budget=budget,
+            examples=examples,
+            seed=seed,
+            jobs=jobs,
+            json_path=json,
+            out=out,
+            use_ledger=not no_ledger,
+        )
+    )
+
+
+@app.command()
+def replay(
+    *,
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CASE|ID",
+            show_default=False,
+            help="Case files, ids of "
+            "ledger entries or of cases in DIR; the beginning of an id will do.  "
+            "[default: every witness of the ledger]",
+        ),
+    ] = None,
+    targets: Targets = None,
+    no_ledger: NoLedger = False,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="Write what vllm==X did into the ledger's files."),
+    ] = False,
+    out: Out = Path("reports"),
+) -> None:
+    """Replay cases: say for certain whether a target has a bug.
+
+    A case that the ledger knows must do what the ledger says of that release, to the word:
+    else exit code 4. A case that it does not know: 0 if it holds, 1 if it violates.
+
+    \b
+    Examples:
+      kvfuzz replay --target vllm==0.28.0
+      kvfuzz replay reports/cases/CASE.json --target vllm==0.25.1 --target vllm==0.26.0
+      kvfuzz replay uniform-is-none --target vllm@../vllm --no-ledger
+      kvfuzz replay --target vllm==0.28.0 --update
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.replay import replay_command as command
+
+    raise typer.Exit(
+        command(
+            names=cases or (),
+            targets=targets or (),
+            use_ledger=not no_ledger,
+            update=update,
+            out=out,
+        )
+    )
+
+
+@app.command("list")
+def list_(what: Annotated[Listable, typer.Argument(show_default=False)]) -> None:
+    """List what there is.
+
+    \b
+    Examples:
+      kvfuzz list targets
+      kvfuzz list invariants
+      kvfuzz list ledger
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.browse import LISTS
+
+    LISTS[what]()
+
+
+@app.command()
+def explain(
+    name: Annotated[
+        str, typer.Argument(metavar="INVARIANT|ID", help="Id of an invariant or a ledger entry.")
+    ],
+) -> None:
+    """Explain an invariant, or a known finding.
+
+    \b
+    Examples:
+      kvfuzz explain partition
+      kvfuzz explain single-page-size
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.browse import explain as command
+
+    command(name)
+
+
+@app.command()
+def show(
+    case: Annotated[
+        str, typer.Argument(metavar="CASE|ID", help="A case file, or an id as for replay.")
+    ],
+    out: Out = Path("reports"),
+) -> None:
+    """Draw a case: a bar a layer, as long as its page, in the reference planner's groups.
+
+    \b
+    Examples:
+      kvfuzz show reports/cases/CASE.json
+      kvfuzz show uniform-is-none
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.browse import show as command
+
+    command(case, out)
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(Exit.TERMINATED)
+
+
+def _say(text: str) -> None:
+    print(f"kvfuzz: {printable(text)}", file=sys.stderr)  # noqa: T201 - nothing else may be loaded
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process with a documented exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app(prog_name="kvfuzz")
+    except KvfuzzError as error:
+        _say(str(error))
+        code = int(error.exit_code)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader left; nor may the interpreter's last flush complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.OK
+    except Exception as error:
+        if os.environ.get("KVFUZZ_DEBUG"):
+            raise
+        _say(
+            f"internal error, {type(error).__name__}: {error}. Please report it, with the "
+            "traceback that KVFUZZ_DEBUG=1 shows."
+        )
+        code = Exit.HARNESS
+    else:
+        code = Exit.OK
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

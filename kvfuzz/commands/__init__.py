@@ -1,0 +1,1 @@
+"""What the commands of `kvfuzz` do; `kvfuzz.cli` holds their words and options."""

@@ -1,0 +1,119 @@
+"""What a run prints when it is over: counts, known findings, and new ones in full."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from rich.padding import Padding
+from rich.text import Text
+
+from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
+from kvfuzz.files import printable
+from kvfuzz.findings import Finding
+from kvfuzz.invariants import invariants_of
+from kvfuzz.ledger import REASONS, find_known
+from kvfuzz.outcomes import OUTCOME_NAMES
+from kvfuzz.reporting.mix import align, mix_table
+from kvfuzz.reporting.terminal import QuietConsole
+
+
+def count(number: int, noun: str) -> str:
+    """`1 layer`, `2 layers`, `1,024 layers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) -> None:
+    """Print a report.
+
+    Args:
+        out: Where to.
+        report: The report.
+        paths: Case file of each new finding, by target and fingerprint as in `path_key`.
+    """
+    for target in report.targets:
+        _print_target(out, target)
+    known = [finding for finding in report.findings if finding.status == "known"]
+    _print_known(out, known)
+    for finding in report.new:
+        print_finding(out, finding, paths.get(path_key(finding), ""))
+    verdict = f"{count(len(report.new), 'new finding')}, {len(known)} known. Seed {report.seed}."
+    out.say(verdict, style="bold red" if report.new else "bold green")
+
+
+def path_key(finding: Finding) -> str:
+    """What names a finding among those of several targets."""
+    return f"{finding.fingerprint} {finding.target}"
+
+
+def _print_target(out: QuietConsole, target: TargetReport) -> None:
+    title = printable(target.uri)
+    if target.version and not target.uri.endswith(target.version):
+        title += f" (version {printable(target.version)})"
+    if target.error:
+        out.say(f"{title}: failed", style="bold red")
+    for surface in target.surfaces:
+        out.say(f"{title}, surface {surface.surface}", style="bold")
+        _print_surface(out, surface)
+    if target.surfaces:
+        out.say()
+
+
+def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
+    tally = report.tally
+    outcomes = ", ".join(f"{tally.outcomes[name]:,} {name}" for name in OUTCOME_NAMES)
+    out.say(
+        f"{count(tally.mixes, 'mix').replace('mixs', 'mixes')} in {report.seconds:.1f} s, "
+        f"{report.mixes_per_second:,.0f} a second"
+    )
+    out.say(f"outcomes: {outcomes}")
+    if report.stopped:
+        out.say(f"stopped early: {printable(report.stopped)}", style="yellow")
+    rows = [("invariant", "checked", "violated")]
+    rules = invariants_of(report.surface)
+    rows += [(r.id, f"{tally.checked[r.id]:,}", f"{tally.violated[r.id]:,}") for r in rules]
+    lines = align(rows, frozenset((1, 2)))
+    out.say(f"  {lines[0]}", style="dim")
+    for rule, line in zip(rules, lines[1:], strict=True):
+        out.say(f"  {line}", style="red" if tally.violated[rule.id] else None)
+
+
+def _print_known(out: QuietConsole, findings: Iterable[Finding]) -> None:
+    shown = False
+    for finding in findings:
+        known = find_known(finding.fingerprint)
+        if known is None:
+            continue
+        if not shown:
+            out.say("Known findings", style="bold")
+        shown = True
+        entry = known.entry
+        out.say(f"  {entry.id} on {printable(finding.target)}: {printable(entry.title)}")
+        why = f"{REASONS[entry.reason]}; {printable(known.range)}. {printable(entry.explanation)}"
+        out.print(Padding(Text(why, style="dim"), (0, 0, 0, 4)))
+    if shown:
+        out.say()
+
+
+def print_finding(out: QuietConsole, finding: Finding, path: str) -> None:
+    """Print a finding in full: claim, got, expected, mix, and how to have it again."""
+    target = printable(finding.target)
+    head = f"NEW {finding.id} on {target}, surface {finding.surface}"
+    out.say(head, style="bold red")
+    said = [("claim", finding.claim), ("got", finding.got), ("expected", finding.expected)]
+    out.pairs([(label, printable(text)) for label, text in said], indent=2)
+    kind = "minimal mix" if finding.shrunk else "mix, not shrunk"
+    out.say(f"  {kind}, {count(len(finding.scenario), 'layer')}:")
+    groups = finding.groups or None
+    for line in mix_table(finding.scenario, finding.pages, groups):
+        out.say(f"    {line}")
+    if path:
+        out.say(f"  case      {printable(path)}")
+        command = f"kvfuzz replay {shlex.quote(path)} --target {shlex.quote(finding.target)}"
+        out.say(f"  replay    {printable(command)}")
+    if finding.reproduction:
+        out.say("  as a pytest file, which fails on that vLLM:")
+        out.say()
+        out.say(finding.reproduction)
+    else:
+        out.say()

@@ -1,0 +1,245 @@
+"""The package index that pip would use, and what it has of one project."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import unquote, urlsplit
+
+import pypi_simple
+import requests
+from packaging.version import InvalidVersion, Version
+from pypi_simple import PYPI_SIMPLE_ENDPOINT, DistributionPackage, PyPISimple
+from requests.adapters import BaseAdapter, HTTPAdapter
+from urllib3.util import Retry
+
+from kvfuzz.errors import TargetError
+
+#: Called while a file is fetched, with bytes done and bytes in all (None if unknown).
+Progress = Callable[[int, int | None], None]
+
+MAX_DOWNLOAD_BYTES: Final = 1 << 30
+
+# pip's own default, and its sections as `pip download` reads them, weakest first.
+_TIMEOUT_SECONDS: Final = 15.0
+_SECTIONS: Final = ("global", "download", ":env:")
+
+
+def pip_settings() -> dict[str, str]:
+    """pip's settings by their long names ("index-url"), as `pip download` would see them.
+
+    pip is asked, since it knows its files best. Where it is not installed,
+    its environment variables still count.
+    """
+    settings = {
+        name.removeprefix("PIP_").lower().replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_") and value
+    }
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for line in listed.stdout.splitlines() if listed.returncode == 0 else ():
+        key, _, value = line.partition("=")
+        section, _, name = key.partition(".")
+        if section in by_section:
+            try:
+                by_section[section][name] = str(ast.literal_eval(value))
+            except (ValueError, SyntaxError):
+                continue
+    return {**by_section["global"], **by_section["download"], **by_section[":env:"], **settings}
+
+
+class _FileAdapter(BaseAdapter):
+    """Indexes in a folder (file://), which pip takes too."""
+
+    def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:  # type: ignore[override]
+        """The file, or a folder's index.html."""
+        assert request.url is not None
+        path = Path(unquote(urlsplit(request.url).path))
+        if path.is_dir():
+            path /= "index.html"
+        response = requests.Response()
+        response.request = request
+        response.url = request.url
+        try:
+            response.raw = path.open("rb")
+        except FileNotFoundError:
+            response.status_code = 404
+            return response
+        except OSError as error:
+            raise requests.ConnectionError(error.strerror, request=request) from None
+        response.status_code = 200
+        response.headers["Content-Length"] = str(path.stat().st_size)
+        if path.suffix == ".html":
+            response.headers["Content-Type"] = "text/html"
+        return response
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _session(settings: dict[str, str]) -> requests.Session:
+    session = requests.Session()
+    session.mount("file://", _FileAdapter())
+    retries = Retry(total=3, backoff_factor=0.5, status_forcelist=(500, 502, 503, 504))
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retries))
+    certificates = settings.get("cert") or os.environ.get("SSL_CERT_FILE")
+    # requests reads its own variables, unless told which certificates to use.
+    if settings.get("cert") or not (
+        os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    ):
+        session.verify = certificates or True
+    if "client-cert" in settings:
+        session.cert = settings["client-cert"]
+    if "proxy" in settings:
+        session.proxies = {"http": settings["proxy"], "https": settings["proxy"]}
+    return session
+
+
+class _Tracker:
+    """pypi_simple's progress interface over a plain callback."""
+
+    def __init__(self, total: int | None, progress: Progress | None) -> None:
+        self._done = 0
+        self._total = total
+        self._progress = progress
+
+    def __enter__(self) -> Self:
+        self.update(0)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def update(self, increment: int) -> None:
+        """Count bytes that have arrived."""
+        self._done += increment
+        if self._done > MAX_DOWNLOAD_BYTES:
+            raise TargetError(
+                f"The package index sent over {MAX_DOWNLOAD_BYTES >> 20} MiB: that is no sdist."
+            )
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+class Index:
+    """The configured indexes, the main one first; extra ones are asked only if need be."""
+
+    def __init__(self) -> None:
+        settings = pip_settings()
+        main = settings.get("index-url", PYPI_SIMPLE_ENDPOINT)
+        self._endpoints = (main, *settings.get("extra-index-url", "").split())
+        self._session = _session(settings)
+        try:
+            self._timeout = float(settings.get("timeout") or settings["default-timeout"])
+        except (KeyError, ValueError):
+            self._timeout = _TIMEOUT_SECONDS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._session.close()
+
+    def sdists(self, project: str) -> dict[Version, DistributionPackage]:
+        """The sdists of all versions, from the first index that has the project.
+
+        Raises:
+            TargetError: No index has it, or one cannot be asked.
+        """
+        for endpoint in self._endpoints:
+            client = PyPISimple(endpoint, session=self._session)
+            try:
+                page = client.get_project_page(project, timeout=self._timeout)
+            except pypi_simple.NoSuchProjectError:
+                continue
+            except Exception as error:
+                raise _unreachable(endpoint, error) from None
+            found = {}
+            for package in page.packages:
+                if package.package_type == "sdist" and package.version is not None:
+                    try:
+                        found.setdefault(Version(package.version), package)
+                    except InvalidVersion:
+                        continue
+            return found
+        names = " and ".join(_shown(endpoint) for endpoint in self._endpoints)
+        raise TargetError(
+            f"The package index {names} has no project {project}; set PIP_INDEX_URL to one that has."
+        )
+
+    def download(
+        self, package: DistributionPackage, path: Path, progress: Progress | None
+    ) -> None:
+        """Fetch a file whole, and check it against the digest that the index gives.
+
+        Raises:
+            TargetError: It could not be fetched, or is not what was promised.
+            OSError: `path` cannot be written.
+        """
+        if "sha256" not in package.digests:
+            raise TargetError(
+                f"The package index gives no sha256 digest for {package.filename}, "
+                "so kvfuzz does not use it."
+            )
+        client = PyPISimple(session=self._session)
+        try:
+            client.download_package(
+                package,
+                path,
+                progress=lambda total: _Tracker(total, progress),
+                timeout=self._timeout,
+            )
+        except pypi_simple.DigestMismatchError:
+            raise TargetError(
+                f"What the package index sent as {package.filename} does not have the digest "
+                "that it gives (a torn download, or another file); run again."
+            ) from None
+        except requests.RequestException as error:
+            raise _unreachable(package.url, error) from None
+
+
+def _shown(url: str) -> str:
+    """An index for people: no credentials, no query."""
+    parts = urlsplit(url)
+    return repr(parts.hostname or parts.path)[1:-1]
+
+
+def _unreachable(url: str, error: Exception) -> TargetError:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        why = f"it answered with status {status}"
+    elif isinstance(error, requests.exceptions.SSLError):
+        why = "its certificate is not trusted (PIP_CERT names the certificates to trust)"
+    elif isinstance(error, requests.Timeout):
+        why = "it did not answer in time"
+    elif isinstance(error, requests.RequestException):
+        why = "there is no connection"
+    else:
+        why = f"it answered with something else ({type(error).__name__})"
+    return TargetError(
+        f"The package index {_shown(url)} cannot be used: {why}; check the network, or set "
+        "PIP_INDEX_URL to an index that can be reached. Cached releases need none."
+    )

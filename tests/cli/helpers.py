@@ -1,0 +1,72 @@
+"""Calling the command line: in this process where that is enough, in one of its own elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SABOTAGE = "tests.sabotage.planners"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Result(NamedTuple):
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment() -> dict[str, str]:
+    """The environment of commands: colourless, 100 columns, this checkout importable."""
+    keep = {name: value for name, value in os.environ.items() if name != "KVFUZZ_DEBUG"}
+    return {**keep, "NO_COLOR": "1", "COLUMNS": "100", "PYTHONPATH": str(ROOT), "TERM": "dumb"}
+
+
+def start(*words: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
+    """`kvfuzz` with these words, in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvfuzz.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env=environment(),
+        **options,
+    )
+
+
+def kvfuzz(*words: str, cwd: Path) -> Result:
+    """What `kvfuzz` with these words does, to its end."""
+    with start(*words, cwd=cwd) as process:
+        out, err = process.communicate(timeout=120)
+    result = Result(process.returncode, out, err)
+    assert "Traceback" not in out + err, result
+    return result
+
+
+def layer(name: str = "layers.0", **fields: Any) -> dict[str, Any]:
+    """A full MLA layer as it stands in a case file, with other fields."""
+    spec = {"kind": "mla_attention", "block_size": 16, "num_kv_heads": 1, "head_size": 64}
+    return {"name": name, **spec, "dtype": "float32", **fields}
+
+
+def window(name: str = "layers.1", **fields: Any) -> dict[str, Any]:
+    """A sliding-window MLA layer as it stands in a case file, with other fields."""
+    return layer(name, **{"kind": "sliding_window_mla", "sliding_window": 128, **fields})
+
+
+def case(*layers: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A case with these layers and further fields."""
+    return {"format": 1, "surface": "pack", **fields, "scenario": {"mix": list(layers)}}
+
+
+def write_case(path: Path, *layers: dict[str, Any], **fields: Any) -> Path:
+    """Write that case to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(case(*layers, **fields)))
+    return path
