@@ -7,6 +7,7 @@ to find out; what stands here is only how it is written.
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,9 @@ _BUILDERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         },
     ),
 }
+
+#: Columns of vLLM's own source.
+_LINE: Final = 88
 
 #: Permutations of more layers than this are too many to try them all.
 _MAX_PERMUTED: Final = 6
@@ -102,8 +106,9 @@ def reproduction(finding: Finding) -> str | None:
         standard = {}
     classes = [*(["KVQuantMode"] if quantised else []), *(_BUILDERS[kind][1] for kind in used)]
     got = printable(finding.got)
+    claim = textwrap.fill(finding.claim, _LINE - 6)
     head = (
-        f'"""{finding.claim}"""\n\n'
+        f'"""{claim}"""\n\n'
         f"# {finding.id}, found by kvfuzz on version {printable(finding.version)}.\n\n"
         f"{standard.get(finding.invariant, '')}"
         "import torch\n\n"
@@ -127,12 +132,11 @@ def reproduction(finding: Finding) -> str | None:
 
 def _builder(kind: str) -> str:
     name, cls, defaults = _BUILDERS[kind]
-    fields = "".join(f"        {field}={_value(field, v)},\n" for field, v in defaults.items())
-    return (
-        f"def {name}(**overrides):\n"
-        f"    fields = dict(\n{fields}    )\n"
-        f"    return {cls}(**{{**fields, **overrides}})\n"
-    )
+    fields = ", ".join(f"{field}={_value(field, value)}" for field, value in defaults.items())
+    line = f"    fields = dict({fields})\n"
+    if len(line) > _LINE:
+        line = f"    fields = dict(\n        {fields}\n    )\n"
+    return f"def {name}(**overrides):\n{line}    return {cls}(**{{**fields, **overrides}})\n"
 
 
 def _spec(spec: LayerSpec) -> str:

@@ -29,12 +29,20 @@ Shape: TypeAlias = Literal["any", "uniform", "mixed", "near-miss", "deepseek-v4"
 #: Every shape, "any" first.
 SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
 
+_V4: Final = "deepseek-v4"
+#: Once in so many times and one, a cache that no class asked for is left out:
+#: about half of the mixes have all seven.
+_V4_KEPT: Final = 5
+
 #: Shapes that "any" is made of, by their shares; simplest first. "free" has
 #: no promise: one layer, one kind, no full MLA layer, anything.
-_ANY: Final = ("uniform",) * 8 + ("mixed",) * 4 + ("near-miss",) * 5 + ("free",) * 6
-_ONE_IN_V4: Final = 10
-#: One in so many of V4's caches is left out, so that half of the mixes have all seven.
-_ONE_OF_V4_LACKS: Final = 10
+_ANY: Final = (
+    *("uniform",) * 11,
+    *("mixed",) * 5,
+    *("near-miss",) * 7,
+    *("free",) * 7,
+    *(_V4,) * 3,
+)
 
 #: The most spec classes of a mix.
 _MOST_CLASSES: Final = 6
@@ -45,8 +53,8 @@ _STOP: Final = 8
 _FIRST_WINDOW: Final = 20
 _LAST_KIND: Final = _FIRST_WINDOW + len(WINDOWS) - 1
 
-#: Block sizes that all classes, or the full MLA ones, have in common; None
-#: for none. Equal blocks come to nothing by chance, and planners need them.
+#: States a block that the full MLA classes and the windows have in common;
+#: None for none. Blocks are seldom equal by chance, and planners need them so.
 _TIES: Final[tuple[tuple[int | None, int | None], ...]] = (
     (16, 16),
     (64, 64),
@@ -286,13 +294,33 @@ def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[Lay
     return specs
 
 
-def _v4(choose: Choose, tables: _Tables, draft: LayerSpec, most: int) -> Layers:
-    """DeepSeek V4's layers, some of its caches missing, one layer odd, or a draft added."""
-    every = tables.v4[choose(0, len(V4_FORMATS) - 1)]
-    kept = [spec for spec in every if choose(0, _ONE_OF_V4_LACKS - 1)] or [every[0]]
-    first = choose(0, len(every) - 1) % len(kept)
-    specs = (kept[first:] + kept[:first])[:most]
-    layers = lay_out(choose, specs, most)
+def _v4_classes(choose: Choose, tables: _Tables, most: int) -> list[LayerSpec]:
+    """Some or all of DeepSeek V4's caches.
+
+    Choices are read in the places where `_classes` reads them, also those that
+    say nothing here: so a mix of V4's shrinks into a plain one where it can.
+    """
+    answer = choose(0, len(PAGE_SIZES) - 1)
+    every = tables.v4[answer * len(tables.v4) // len(PAGE_SIZES)]
+    choose(0, len(_TIES) - 1)
+    specs: list[LayerSpec] = []
+    for place in range(_MOST_CLASSES + 1):
+        first = choose(0, _LAST_KIND)
+        if place == _MOST_CLASSES or (first < _STOP and specs):
+            break
+        cls = MLAAttentionSpec if first < _FIRST_WINDOW else SlidingWindowMLASpec
+        own = [spec for spec in every if type(spec) is cls]
+        specs.append(own[choose(0, _RELATIONS - 1) * len(own) // _RELATIONS])
+        choose(0, len(DTYPES) - 1)
+        choose(0, SPLITS - 1)
+        choose(0, _TWO_EXTRAS)
+    # Asked one by one and of all, so that each can be left out while shrinking.
+    specs += [spec for spec in every if choose(0, _V4_KEPT)]
+    return list(dict.fromkeys(specs))[:most]
+
+
+def _disturb(choose: Choose, layers: Layers, dialect: Dialect) -> None:
+    """Leave a mix of DeepSeek V4's as it is, make its last layer odd, or a draft model's."""
     name, spec = layers[-1]
     match choose(0, 7):
         case 5:
@@ -300,8 +328,10 @@ def _v4(choose: Choose, tables: _Tables, draft: LayerSpec, most: int) -> Layers:
         case 6:
             layers[-1] = name, msgspec.structs.replace(spec, block_size=2 * spec.block_size)
         case 7:
-            layers[-1] = name, draft
-    return layers
+            kind = "mla_attention" if choose(0, 1) == 0 else "sliding_window_mla"
+            layers[-1] = name, build_spec(choose, kind, dialect=dialect)
+        case _:
+            pass
 
 
 def build_mix(
@@ -333,18 +363,14 @@ def build_mix(
     promise: str = shape
     if shape == "any":
         promise = _ANY[choose(0, len(_ANY) - 1)]
-        if max_layers == 1 or len(tables.kinds) == 1:
+        if max_layers == 1 or len(tables.kinds) == 1 or (promise == _V4 and not tables.v4):
             promise = "free"
-    elif shape == "deepseek-v4":
-        promise = "free"
-    specs = _classes(choose, tables, promise, min(_MOST_CLASSES, max_layers))
-    # Asked last, so that a mix of V4's shrinks into a plain one where it can.
-    v4 = shape == "deepseek-v4" or (
-        shape == "any" and bool(tables.v4) and choose(1, _ONE_IN_V4) == _ONE_IN_V4
-    )
-    if v4:
-        return Scenario(tuple(_v4(choose, tables, specs[0], max_layers)))
-    return Scenario(tuple(lay_out(choose, specs, max_layers)))
+    if promise != _V4:
+        specs = _classes(choose, tables, promise, min(_MOST_CLASSES, max_layers))
+        return Scenario(tuple(lay_out(choose, specs, max_layers)))
+    layers = lay_out(choose, _v4_classes(choose, tables, max_layers), max_layers)
+    _disturb(choose, layers, dialect)
+    return Scenario(tuple(layers))
 
 
 def _why_not(tables: _Tables, shape: str, max_layers: int) -> str | None:
@@ -354,7 +380,7 @@ def _why_not(tables: _Tables, shape: str, max_layers: int) -> str | None:
         return f"max_layers must be from 1 to {MOST_LAYERS}, not {max_layers}"
     if not tables.kinds:
         return "the dialect has no spec class at all"
-    if shape == "deepseek-v4":
+    if shape == _V4:
         return None if tables.v4 else "the dialect has no fields for DeepSeek V4's caches"
     if shape != "any" and max_layers < 2:
         return f"a {shape} mix has at least 2 layers"

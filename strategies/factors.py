@@ -121,7 +121,9 @@ def split_for(page: int, dtype: DType, block: int | None, answer: int) -> tuple[
     if not table:
         table = splits(page, element, None)
         if not table:
-            dtype = "uint8"
+            # Not uint8, the special case of many a planner: what fails for
+            # uint8 alone must not shrink into an odd page instead.
+            dtype = "int8"
             table = splits(page, 1, block) or splits(page, 1, None)
             if not table:
                 raise ValueError(f"no spec has a page of {page} bytes")

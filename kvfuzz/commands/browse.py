@@ -10,14 +10,21 @@ from kvfuzz.files import printable
 from kvfuzz.invariants import Invariant, all_invariants
 from kvfuzz.reporting.terminal import QuietConsole, console
 
+_FORMS = (
+    ("reference", "kvfuzz's own planner: what a packer should do"),
+    ("vllm", "the vLLM that is installed here"),
+    ("vllm==0.28.0", "that release's source, fetched from the package index and cached"),
+    ("vllm@PATH", "a checkout of vLLM; it need not be built"),
+    ("module:factory", "anyone's planner: factory() returns a function of a mix"),
+)
+
 
 def list_targets() -> None:
     """The forms of a target, and the releases that need no network."""
     from kvfuzz.targets.releases import cached_releases
-    from kvfuzz.targets.uri import FORMS
 
     out = console()
-    out.pairs(list(FORMS.items()))
+    out.pairs(_FORMS)
     cached = ", ".join(cached_releases()) or "none yet"
     out.say()
     out.pairs([("cached releases:", cached)])
@@ -131,9 +138,10 @@ def show(name: str, out_folder: Path) -> None:
     case = item.case
     out.say(printable(item.name), style="bold")
     layers = f"{len(item.scenario)} layer{'' if len(item.scenario) == 1 else 's'}"
-    out.say(f"{layers}, surface {case.surface}; groups are those of the reference planner")
+    out.say(f"{layers}, surface {case.surface}, grouped by the reference planner")
     if case.target:
-        out.say(f"found on {printable(case.target)} {printable(case.version)}".rstrip())
+        version = "" if case.target.endswith(case.version) else f" {case.version}"
+        out.say(f"found on {printable(case.target + version)}")
     # Claim, got and expected; the groups that follow are not those drawn below.
     said = [line.strip().partition(": ") for line in case.message.splitlines()[:3]]
     out.pairs([(label, printable(text.strip())) for label, _, text in said], indent=2)

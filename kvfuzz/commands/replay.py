@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
+from kvfuzz.cases import Case
 from kvfuzz.commands.fetch import prepare_all
 from kvfuzz.commands.names import find_item
 from kvfuzz.engine.replay import Verdict, known_item, replay
@@ -17,7 +18,7 @@ from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Refusal, outcome_nam
 from kvfuzz.reporting.console import count
 from kvfuzz.reporting.mix import align
 from kvfuzz.reporting.terminal import QuietConsole, console
-from kvfuzz.targets.uri import default_target, parse
+from kvfuzz.targets.uri import Release, default_target, parse
 
 
 def replay_command(
@@ -55,7 +56,7 @@ def replay_command(
         stderr.say(f"kvfuzz: {printable(sentence)}", style="red")
     if update:
         _update(stdout, verdicts)
-    codes = {_code(verdict, use_ledger=use_ledger and not update) for verdict in verdicts}
+    codes = {_code(verdict, use_ledger=use_ledger, recorded=update) for verdict in verdicts}
     if errors:
         codes.add(Exit.HARNESS)
     for code in (Exit.HARNESS, Exit.LEDGER_DRIFT, Exit.NEW_FINDING):
@@ -68,29 +69,37 @@ def _check_update(uris: Sequence[str], *, use_ledger: bool) -> None:
     if not use_ledger:
         raise UsageError("--update writes the ledger, and --no-ledger ignores it: give one.")
     for uri in uris:
-        if parse(uri).form != "release":
+        if not isinstance(parse(uri), Release):
             raise UsageError(
                 f"--update records releases only, such as vllm==0.28.0, not {printable(uri)}."
             )
     check_writable(ledger_folder())
 
 
+def _own(case: Case, finding: Finding) -> bool:
+    """Whether a finding is the one that the case is about; about any, if it names none."""
+    if case.fingerprint:
+        return finding.fingerprint == case.fingerprint
+    return case.invariant in (None, finding.invariant)
+
+
 def unexpected(verdict: Verdict, *, use_ledger: bool) -> list[Finding]:
     """Violations other than the case's own that no ledger entry expects of the target."""
     others = []
     for finding in verdict.findings:
-        own = verdict.item.case.fingerprint or finding.fingerprint
         known = find_known(finding.fingerprint) if use_ledger else None
-        if finding.fingerprint != own and (known is None or not known.expected_of(verdict.version)):
+        expected = known is not None and known.expected_of(verdict.version)
+        if not expected and not _own(verdict.item.case, finding):
             others.append(finding)
     return others
 
 
-def _code(verdict: Verdict, *, use_ledger: bool) -> Exit:
-    """The exit code that one verdict alone would give."""
+def _code(verdict: Verdict, *, use_ledger: bool, recorded: bool = False) -> Exit:
+    """The exit code that one verdict alone would give; drift that was `recorded` is none."""
     others = unexpected(verdict, use_ledger=use_ledger)
     if use_ledger and verdict.item.known is not None:
-        return Exit.LEDGER_DRIFT if verdict.drifted or others else Exit.OK
+        drifted = verdict.drifted and not recorded
+        return Exit.LEDGER_DRIFT if drifted or others else Exit.OK
     if isinstance(verdict.outcome, NotExpressible):
         return Exit.HARNESS
     # A crash that nobody expects is no way to hold.

@@ -37,8 +37,22 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
     _print_known(out, known)
     for finding in report.new:
         print_finding(out, finding, paths.get(path_key(finding), ""))
+    if len(report.new) > 1:
+        _print_index(out, report.new, paths)
     verdict = f"{count(len(report.new), 'new finding')}, {len(known)} known. Seed {report.seed}."
     out.say(verdict, style="bold red" if report.new else "bold green")
+
+
+def _print_index(out: QuietConsole, findings: Iterable[Finding], paths: Mapping[str, str]) -> None:
+    """Print a line a finding, for those who do not scroll up."""
+    rows = []
+    for finding in findings:
+        layers = count(len(finding.scenario), "layer")
+        where = paths.get(path_key(finding), "")
+        rows.append((finding.id, printable(finding.target), layers, printable(where)))
+    for line in align(rows, frozenset()):
+        out.say(f"  {line}")
+    out.say()
 
 
 def path_key(finding: Finding) -> str:

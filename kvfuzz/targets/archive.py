@@ -79,8 +79,6 @@ def unpack_sources(sdist: Path, package: str, folder: Path) -> int:
             for number, member in enumerate(archive):
                 if number >= MAX_MEMBERS:
                     raise tarfile.ReadError(f"it has over {MAX_MEMBERS} members")
-                # What tarfile remembers of each member is not needed.
-                archive.members.clear()
                 path = _module_path(member.name, package)
                 if path is None or not member.isreg() or member.sparse is not None:
                     continue

@@ -1,142 +1,250 @@
-"""vLLM's planner behind the target interface, whatever its release looks like.
+"""vLLM's planner behind the target interface, whatever its age.
 
-Releases differ in classes, fields, functions and page rules. All of that is
-found out by looking at the loaded modules and by asking them; a version is
-never compared.
+Nothing here compares versions: what a planner can be told, and by which rules
+it computes a page, is found out from its classes and from small specs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from enum import Enum
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+import msgspec
+import torch
 
 from kvfuzz.errors import TargetError
 from kvfuzz.outcomes import Group, Plan
-from kvfuzz.pages import DEFAULTS, Dialect, PageRules
-from kvfuzz.specs import LayerSpec
+from kvfuzz.pages import DEFAULTS, Dialect, PageRules, page_size_bytes
+from kvfuzz.specs import (
+    QUANT_MODES,
+    LayerSpec,
+    MLAAttentionSpec,
+    SlidingWindowMLASpec,
+)
 
-#: Kind -> name of the spec class, in every release that has the kind.
-CLASS_NAMES = {
+#: Kind -> name of its spec class in vllm/v1/kv_cache_interface.py.
+_CLASS_NAMES: Final = {
     "mla_attention": "MLAAttentionSpec",
     "sliding_window_mla": "SlidingWindowMLASpec",
 }
-#: Surface -> name of the function.
-FUNCTION_NAMES = {"pack": "group_and_unify_kv_cache_specs"}
+#: Surface -> name of its function in vllm/v1/core/kv_cache_utils.py.
+_FUNCTION_NAMES: Final = {"pack": "group_and_unify_kv_cache_specs"}
+
+_NO_MODE: Final = "none"
+# Distinct input specs whose page size is kept.
+_KEPT_PAGES: Final = 20_000
+
+# Specs for probing: sizes that no two rules turn into one page size.
+_PLAIN: Final = {"block_size": 256, "num_kv_heads": 3, "head_size": 52, "dtype": "uint8"}
+_MLA: Final = MLAAttentionSpec(**_PLAIN)  # type: ignore[arg-type]
+_WINDOW: Final = SlidingWindowMLASpec(**_PLAIN, sliding_window=128)  # type: ignore[arg-type]
+_VARIATIONS: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"dtype": "float32"},
+    {"head_size_v": 8},
+    {"num_head_slots": 5},
+    {"state_content_bytes": 24},
+    {"alignment": 1000},
+    {"alignment": 1000, "compress_ratio": 4},
+    {"page_size_padded": 1 << 20},
+    {"cache_dtype_str": "fp8_ds_mla"},
+    {"cache_dtype_str": "fp8_ds_mla", "model_version": "deepseek_v4", "compress_ratio": 4},
+    {"model_version": "deepseek_v4", "compress_ratio": 4},
+    *({"kv_quant_mode": mode} for mode in QUANT_MODES),
+)
+
+
+def _state_getter(cls: type) -> Callable[[Any], Any]:
+    """A function from an object of `cls` to all its state, comparable by ==."""
+    has_dict = cls.__dictoffset__ != 0
+    # A cached property writes into the object's dict when it is first read.
+    caches = any(
+        isinstance(value, functools.cached_property)
+        for base in cls.__mro__
+        for value in vars(base).values()
+    )
+    if has_dict and not caches:
+        return lambda native: vars(native).copy()
+    return operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
+
+
+class _SpecClass:
+    """One of the planner's spec classes: how to make and look at its objects."""
+
+    def __init__(self, kind: str, cls: type) -> None:
+        self.cls = cls
+        self.fields = frozenset(field.name for field in dataclasses.fields(cls) if field.init)
+        self.defaults = tuple(DEFAULTS[kind].items())
+        self.state = _state_getter(cls)
 
 
 class VllmTarget:
-    """The planner of one vLLM: its spec classes and its functions.
-
-    Args:
-        interface: The module with the spec classes, `kv_cache_interface`.
-        planner: The module with the functions, `kv_cache_utils`.
-        uri: What the user called it.
-        version: Its version.
+    """A planner of vLLM's, from its two modules. See `kvfuzz.targets.base.Target`.
 
     Raises:
-        TargetError: The modules have no MLA spec class at all.
+        TargetError: Its page sizes follow a rule that kvfuzz does not know.
     """
 
-    def __init__(
-        self, interface: ModuleType, planner: ModuleType, *, uri: str, version: str
-    ) -> None:
-        import torch
-
+    def __init__(self, interface: ModuleType, utils: ModuleType, *, uri: str, version: str) -> None:
         self.uri = uri
         self.version = version
-        self._torch = torch
-        self._modes = {mode.name.lower(): mode for mode in getattr(interface, "KVQuantMode", ())}
         self._classes = {
-            kind: getattr(interface, name)
-            for kind, name in CLASS_NAMES.items()
-            if hasattr(interface, name)
+            kind: _SpecClass(kind, getattr(interface, name))
+            for kind, name in _CLASS_NAMES.items()
+            if dataclasses.is_dataclass(getattr(interface, name, None))
         }
-        if not self._classes:
-            raise TargetError(f"{uri} has no spec class of MLA layers.")
+        self._states = {entry.cls: entry.state for entry in self._classes.values()}
+        modes: type[Enum] | None = getattr(interface, "KVQuantMode", None)
+        named = {mode.name.lower(): mode for mode in modes} if modes is not None else {}
+        self._modes = {name: named[name] for name in QUANT_MODES if name in named}
         self._functions = {
-            surface: getattr(planner, name)
-            for surface, name in FUNCTION_NAMES.items()
-            if hasattr(planner, name)
+            surface: getattr(utils, name)
+            for surface, name in _FUNCTION_NAMES.items()
+            if callable(getattr(utils, name, None)) and len(self._classes) == len(_CLASS_NAMES)
         }
         self.surfaces = tuple(self._functions)
+        self._pages: dict[int, tuple[Any, dict[str, Any], int]] = {}
         self.dialect = Dialect(
             rules=self._probe_rules(),
-            fields={
-                kind: frozenset(field.name for field in dataclasses.fields(cls))
-                for kind, cls in self._classes.items()
-            },
-            quant_modes=frozenset(self._modes) | {"none"},
+            fields={kind: entry.fields for kind, entry in self._classes.items()},
+            quant_modes=frozenset(self._modes) | {_NO_MODE},
         )
+        if self.surfaces:
+            self._check_rules()
 
     def translate(self, spec: LayerSpec) -> Any:
-        """The release's own spec; fields at their default are left to the release."""
-        values = {
-            name: getattr(spec, name)
-            for name, default in DEFAULTS[spec.kind].items()
-            if getattr(spec, name) != default
-        }
-        return self._build(spec.kind, values)
+        """A spec of the planner's own class; what the class itself raises is passed on.
 
-    def _build(self, kind: str, values: dict[str, Any]) -> Any:
-        values = values | {"dtype": getattr(self._torch, values["dtype"])}
+        Only fields that are not at their default are handed over, so that the
+        planner's own defaults hold.
+        """
+        entry = self._classes[spec.kind]
+        values = {}
+        for name, default in entry.defaults:
+            value = getattr(spec, name)
+            if value != default:
+                values[name] = value
+        values["dtype"] = getattr(torch, spec.dtype)
         if "kv_quant_mode" in values:
-            values["kv_quant_mode"] = self._modes[values["kv_quant_mode"]]
-        return self._classes[kind](**values)
+            values["kv_quant_mode"] = self._modes[spec.kv_quant_mode]
+        return entry.cls(**values)
 
     def state(self, native: Any) -> Any:
-        """All attributes in order, as one comparable value."""
-        return tuple(vars(native).items())
+        """All attribute values of a native spec."""
+        return self._states[type(native)](native)
 
     def call(self, surface: str, specs: dict[str, Any]) -> Any:
-        """Call the release's function."""
+        """Call the planner's own function."""
         return self._functions[surface](specs)
 
     def normalise(self, surface: str, answer: Any, specs: Mapping[str, Any]) -> Plan:
-        """Groups of names with the page sizes that the plan's own specs have, in bytes."""
+        """The plan that a list of the planner's groups is; None is the plan of no groups.
+
+        Raises:
+            TypeError: It is no list of groups with a spec for each layer name.
+        """
         if answer is None:
             return Plan(groups=None)
-        sizes: dict[int, int] = {}
+        if not isinstance(answer, list | tuple):
+            raise TypeError(f"a plan must be a list or None, got {type(answer).__name__}")
+        sizes: dict[int, int] = {}  # the answer keeps its specs alive, so that ids are unique
         groups = []
         for group in answer:
-            members = group.kv_cache_specs
+            layers = getattr(group, "kv_cache_specs", None)
+            if not isinstance(layers, dict):
+                raise TypeError(f"a group must hold a dict of specs, got {type(group).__name__}")
+            if not layers.keys() <= specs.keys() and not all(type(n) is str for n in layers):
+                raise TypeError("a group must hold its specs by layer name")
             pages = []
-            for spec in members.values():
+            for spec in layers.values():
                 size = sizes.get(id(spec))
                 if size is None:
-                    size = sizes[id(spec)] = spec.page_size_bytes
+                    size = sizes[id(spec)] = self._page_size(spec)
                 pages.append(size)
-            groups.append(Group(layers=tuple(members), pages=tuple(pages)))
-        return Plan(groups=tuple(groups))
+            groups.append(Group(tuple(layers), tuple(pages)))
+        return Plan(tuple(groups))
 
-    # Probing: each rule is one small spec whose page tells.
+    def _page_size(self, spec: Any) -> int:
+        """Bytes of a page by the spec's own account; remembered as long as it does not change.
 
-    def _page(self, kind: str, **fields: Any) -> int | None:
-        """Page size in bytes of a block of one token and head of two bytes; None if refused."""
-        values: dict[str, Any] = {
-            "block_size": 1,
-            "num_kv_heads": 1,
-            "head_size": 2,
-            "dtype": "uint8",
-        }
-        if kind == "sliding_window_mla":
-            values["sliding_window"] = 1
+        A page size costs 3 us, and plans hold the same few specs again and
+        again: the ones that they were asked about.
+        """
+        kept = self._pages.get(id(spec))
+        if kept is not None and kept[0] is spec and vars(spec) == kept[1]:
+            return kept[2]
+        size = spec.page_size_bytes
+        if type(size) is not int:
+            raise TypeError(f"a page size must be an int, got {type(size).__name__}")
+        if type(spec) in self._states and hasattr(spec, "__dict__"):
+            if len(self._pages) >= _KEPT_PAGES:
+                self._pages.clear()
+            # Holding the spec keeps its id from going to another one.
+            self._pages[id(spec)] = (spec, vars(spec).copy(), size)
+        return size
+
+    def _probed(self, spec: LayerSpec, **fields: Any) -> int | None:
+        """The page size of `spec` with other fields; None if it cannot be expressed."""
+        entry = self._classes.get(spec.kind)
+        known = entry is not None and set(fields) <= entry.fields
+        if not known or fields.get("kv_quant_mode", _NO_MODE) not in {*self._modes, _NO_MODE}:
+            return None
         try:
-            return int(self._build(kind, values | fields).page_size_bytes)
-        except (TypeError, KeyError, AssertionError, ValueError):
-            return None  # no such class, field, mode or value here
+            size = self.translate(msgspec.structs.replace(spec, **fields)).page_size_bytes
+        except Exception:  # the class refuses the combination
+            return None
+        return size if isinstance(size, int) else None
+
+    def _differ(self, spec: LayerSpec, one: dict[str, Any], other: dict[str, Any]) -> bool:
+        """Whether two variations of a spec can both be expressed, with other page sizes."""
+        sizes = self._probed(spec, **one), self._probed(spec, **other)
+        return None not in sizes and sizes[0] != sizes[1]
 
     def _probe_rules(self) -> PageRules:
-        full, window = CLASS_NAMES
-        v4 = {"model_version": "deepseek_v4"}
-        int4 = self._page(full, kv_quant_mode="int4_per_token_head")
-        scales = self._page(full, kv_quant_mode="int8_per_token_head")
-        with_scales = scales is not None and scales > 2
+        """Which page rules hold, each by two specs that only it tells apart."""
+        int8 = {"kv_quant_mode": "int8_per_token_head"}
+        int4 = {"kv_quant_mode": "int4_per_token_head"}
         return PageRules(
-            value_head=self._page(full, head_size_v=1) == 3,
-            ds_mla_records=(self._page(full, cache_dtype_str="fp8_ds_mla") or 0) > 2,
-            v4_windows_are_records=(self._page(window, **v4) or 0) > 2,
-            per_token_head_scales=with_scales,
-            int4_packs_mla=int4 is not None and int4 - (8 if with_scales else 0) == 1,
+            value_head=any(self._differ(s, {}, {"head_size_v": 8}) for s in (_MLA, _WINDOW)),
+            ds_mla_records=self._differ(_MLA, {}, {"cache_dtype_str": "fp8_ds_mla"}),
+            v4_windows_are_records=self._differ(_WINDOW, {}, {"model_version": "deepseek_v4"}),
+            per_token_head_scales=self._differ(_WINDOW, {}, int8),
+            int4_packs_mla=self._differ(_MLA, int8, int4),
         )
+
+    def _check_rules(self) -> None:
+        """Compare `kvfuzz.pages` with the real classes, so that no mix is judged by wrong pages."""
+        for base in (_MLA, _WINDOW):
+            for fields in _VARIATIONS:
+                spec = msgspec.structs.replace(base, **fields)
+                real = self._probed(base, **fields)
+                if real is None or self.dialect.lacks(spec) is not None:
+                    continue
+                ours = page_size_bytes(spec, self.dialect.rules)
+                if real != ours:
+                    raise TargetError(
+                        f"{self.uri} computes page sizes by a rule that kvfuzz does not know: "
+                        f"{real} bytes, not {ours}, for {spec!r}."
+                    )
+
+
+def adapt(interface: ModuleType, utils: ModuleType, uri: str, version: str) -> VllmTarget:
+    """A target over a vLLM that is loaded in this process, for anyone's `module:factory`.
+
+    A plugin that patches vLLM's planner patches first, then adapts.
+
+    Args:
+        interface: The module `vllm.v1.kv_cache_interface`.
+        utils: The module `vllm.v1.core.kv_cache_utils`.
+        uri: What to call it.
+        version: Its version, for people.
+
+    Raises:
+        TargetError: Its page sizes follow a rule that kvfuzz does not know.
+    """
+    return VllmTarget(interface, utils, uri=uri, version=version)

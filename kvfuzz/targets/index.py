@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -28,11 +30,11 @@ MAX_DOWNLOAD_BYTES: Final = 1 << 30
 
 # pip's own default, and its sections as `pip download` reads them, weakest first.
 _TIMEOUT_SECONDS: Final = 15.0
-_SECTIONS: Final = ("global", "download", ":env:")
+_SECTIONS: Final = ("global", "download")
 
 
 def pip_settings() -> dict[str, str]:
-    """pip's settings by their long names ("index-url"), as `pip download` would see them.
+    """Settings of pip by their long names ("index-url"), as `pip download` would see them.
 
     pip is asked, since it knows its files best. Where it is not installed,
     its environment variables still count.
@@ -43,7 +45,8 @@ def pip_settings() -> dict[str, str]:
         if name.startswith("PIP_") and value
     }
     listed = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"],
+        # Not from the working directory, which may have a pip of its own.
+        [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"],
         capture_output=True,
         text=True,
         check=False,
@@ -57,7 +60,17 @@ def pip_settings() -> dict[str, str]:
                 by_section[section][name] = str(ast.literal_eval(value))
             except (ValueError, SyntaxError):
                 continue
-    return {**by_section["global"], **by_section["download"], **by_section[":env:"], **settings}
+    return {**by_section["global"], **by_section["download"], **settings}
+
+
+class _ReadOnce(io.FileIO):
+    """A file that closes itself at its end, since requests leaves that to its connections."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(-1 if size is None else size)
+        if not data:
+            self.close()
+        return data
 
 
 class _FileAdapter(BaseAdapter):
@@ -73,7 +86,7 @@ class _FileAdapter(BaseAdapter):
         response.request = request
         response.url = request.url
         try:
-            response.raw = path.open("rb")
+            response.raw = _ReadOnce(path)
         except FileNotFoundError:
             response.status_code = 404
             return response
@@ -92,15 +105,19 @@ class _FileAdapter(BaseAdapter):
 def _session(settings: dict[str, str]) -> requests.Session:
     session = requests.Session()
     session.mount("file://", _FileAdapter())
-    retries = Retry(total=3, backoff_factor=0.5, status_forcelist=(500, 502, 503, 504))
+    # Not for connections: that would only delay the sentence, and urllib3 logs each.
+    busy = Retry(
+        total=3,
+        connect=0,
+        read=0,
+        backoff_factor=0.5,
+        status_forcelist=(500, 502, 503, 504),
+        raise_on_status=False,
+    )
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retries))
-    certificates = settings.get("cert") or os.environ.get("SSL_CERT_FILE")
-    # requests reads its own variables, unless told which certificates to use.
-    if settings.get("cert") or not (
-        os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    ):
-        session.verify = certificates or True
+        session.mount(scheme, HTTPAdapter(max_retries=busy))
+    # As with pip, REQUESTS_CA_BUNDLE comes before either.
+    session.verify = settings.get("cert") or os.environ.get("SSL_CERT_FILE") or True
     if "client-cert" in settings:
         session.cert = settings["client-cert"]
     if "proxy" in settings:
@@ -163,36 +180,47 @@ class Index:
     ) -> None:
         self._session.close()
 
-    def sdists(self, project: str) -> dict[Version, DistributionPackage]:
-        """The sdists of all versions, from the first index that has the project.
+    def sdists(
+        self, project: str, wanted: Version | None = None
+    ) -> dict[Version, DistributionPackage]:
+        """The sdists that the indexes have of a project, by version.
+
+        Args:
+            project: Its name.
+            wanted: Stop at the first index that has this version.
 
         Raises:
-            TargetError: No index has it, or one cannot be asked.
+            TargetError: No index has the project; or one cannot be asked, and
+                the others do not have what is wanted.
         """
+        found: dict[Version, DistributionPackage] = {}
+        failure: TargetError | None = None
         for endpoint in self._endpoints:
             client = PyPISimple(endpoint, session=self._session)
             try:
-                page = client.get_project_page(project, timeout=self._timeout)
+                packages = client.get_project_page(project, timeout=self._timeout).packages
             except pypi_simple.NoSuchProjectError:
                 continue
-            except Exception as error:
-                raise _unreachable(endpoint, error) from None
-            found = {}
-            for package in page.packages:
+            except Exception as error:  # whatever the index sent may not even parse
+                failure = failure or _unreachable(endpoint, error)
+                continue
+            for package in packages:
                 if package.package_type == "sdist" and package.version is not None:
-                    try:
+                    with contextlib.suppress(InvalidVersion):
                         found.setdefault(Version(package.version), package)
-                    except InvalidVersion:
-                        continue
-            return found
-        names = " and ".join(_shown(endpoint) for endpoint in self._endpoints)
-        raise TargetError(
-            f"The package index {names} has no project {project}; set PIP_INDEX_URL to one that has."
-        )
+            if wanted in found:
+                return found
+        if failure is not None:
+            raise failure
+        if not found:
+            names = " and ".join(_shown(endpoint) for endpoint in self._endpoints)
+            raise TargetError(
+                f"The package index {names} has no source of {project}; "
+                "set PIP_INDEX_URL to one that has."
+            )
+        return found
 
-    def download(
-        self, package: DistributionPackage, path: Path, progress: Progress | None
-    ) -> None:
+    def download(self, package: DistributionPackage, path: Path, progress: Progress | None) -> None:
         """Fetch a file whole, and check it against the digest that the index gives.
 
         Raises:
@@ -237,6 +265,8 @@ def _unreachable(url: str, error: Exception) -> TargetError:
         why = "it did not answer in time"
     elif isinstance(error, requests.RequestException):
         why = "there is no connection"
+    elif isinstance(error, OSError):  # no such file of certificates
+        why = str(error)
     else:
         why = f"it answered with something else ({type(error).__name__})"
     return TargetError(

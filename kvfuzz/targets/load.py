@@ -1,139 +1,196 @@
-"""From a target's name to a planner: prepared in the parent, loaded in its own process."""
+"""From a URI to a loaded target, in two steps.
+
+`prepare` runs in the process that the user sees: it checks the URI and
+fetches what has to be fetched. `load` runs in the process that the planner is
+put into: one process holds one target.
+"""
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import importlib.util
-import operator
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import msgspec
 
-from kvfuzz import __version__
-from kvfuzz.errors import KvfuzzError, TargetError
+from kvfuzz.errors import TargetError
+from kvfuzz.pages import Dialect
 from kvfuzz.targets.base import NeutralTarget, Target
-from kvfuzz.targets.uri import Checkout, Factory, Installed, Reference, Release, parse
+from kvfuzz.targets.uri import Checkout, Factory, Installed, Reference, Release, parse, vllm_is_installed
 
 if TYPE_CHECKING:
     from kvfuzz.targets.index import Progress
 
+_INTERFACE_FILE: Final = Path("vllm", "v1", "kv_cache_interface.py")
+_VERSION_LINE: Final = re.compile(r"^__version__\b[^'\"\n]*=\s*['\"]([^'\"\n]+)['\"]", re.MULTILINE)
+_TARGET_METHODS: Final = ("translate", "state", "call", "normalise")
+UNKNOWN_VERSION: Final = "unknown"
+
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A target that is ready to be loaded, as data that a worker is sent.
+    """A target that is ready to be loaded, as it is sent to the process that does.
 
     Attributes:
         uri: What the user called it.
-        folder: The folder that holds `vllm/`, for sources; else "".
+        folder: Where its `vllm/` is, if it is loaded from a source tree.
     """
 
     uri: str
-    folder: str = ""
+    folder: str | None = None
 
 
 def prepare(uri: str, progress: Progress | None = None) -> Prepared:
-    """Find out that a target exists, fetching a release if it is not cached.
+    """Check a URI and get what it needs. Imports no planner.
 
     Args:
-        uri: A target in one of the forms of `targets.uri`.
-        progress: Called while a release is fetched, with bytes done and in all.
+        uri: What the user called the target.
+        progress: Called while a release is fetched, with bytes done and
+            bytes in all (None if unknown).
 
     Raises:
-        UsageError: The name has none of the forms.
-        TargetError: It is not there, or cannot be fetched.
+        UsageError: The URI has none of the forms.
+        TargetError: There is no such target, or it cannot be fetched.
     """
     match parse(uri):
+        case Installed():
+            if not vllm_is_installed():
+                raise TargetError(
+                    "vLLM is not installed here; name a release (vllm==0.28.0) to have its "
+                    "source fetched, or install it."
+                )
         case Release(version):
             from kvfuzz.targets.releases import ensure_release
 
             return Prepared(uri, str(ensure_release(version, progress=progress)))
         case Checkout(path):
             folder = Path(path).expanduser().absolute()
-            if not (folder / "vllm").is_dir():
-                raise TargetError(f"{uri}: {folder} is no vLLM checkout: it has no folder vllm/.")
+            if not (folder / _INTERFACE_FILE).is_file():
+                raise TargetError(
+                    f"{str(folder)!r} is no checkout of vLLM: it has no {_INTERFACE_FILE}."
+                )
             return Prepared(uri, str(folder))
-        case Installed() if importlib.util.find_spec("vllm") is None:
-            raise TargetError("vllm is not installed here: write vllm==X to test a release.")
         case _:
-            return Prepared(uri)
+            pass
+    return Prepared(uri)
 
 
 def load(prepared: Prepared) -> Target:
-    """Load a prepared target into this process, which can hold one vLLM only.
+    """Load a target into this process.
 
     Raises:
-        TargetError: It cannot be loaded.
+        TargetError: It cannot be loaded, or this process holds another vLLM.
     """
     match parse(prepared.uri):
         case Reference():
-            from kvfuzz.reference import group_and_unify_kv_cache_specs
-
-            return NeutralTarget(prepared.uri, group_and_unify_kv_cache_specs, __version__)
-        case Factory(module, name):
-            return _from_factory(prepared.uri, module, name)
+            return _reference(prepared.uri)
         case Installed():
             return _installed(prepared.uri)
-        case Release(version):
-            return _alone(prepared, version)
-        case Checkout():
-            return _alone(prepared, _checkout_version(Path(prepared.folder)))
+        case Factory(module, name):
+            return _made(prepared.uri, module, name)
+        case _:
+            return _standalone(prepared)
 
 
-def _alone(prepared: Prepared, version: str) -> Target:
-    from kvfuzz.targets.eras import VllmTarget
-    from kvfuzz.targets.standalone import load_alone
+def _reference(uri: str) -> Target:
+    from kvfuzz import __version__
+    from kvfuzz.reference import group_and_unify_kv_cache_specs
 
-    modules = load_alone(Path(prepared.folder), prepared.uri)
-    return VllmTarget(modules.interface, modules.planner, uri=prepared.uri, version=version)
-
-
-def _installed(uri: str) -> Target:
-    from kvfuzz.targets.eras import VllmTarget
-
-    try:
-        interface = importlib.import_module("vllm.v1.kv_cache_interface")
-        planner = importlib.import_module("vllm.v1.core.kv_cache_utils")
-        version = importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
-    except Exception as error:
-        raise TargetError(
-            f"The installed vllm cannot be imported: {type(error).__name__}: {error}."
-        ) from None
-    return VllmTarget(interface, planner, uri=uri, version=version)
+    return NeutralTarget(uri, group_and_unify_kv_cache_specs, __version__)
 
 
-def _checkout_version(folder: Path) -> str:
-    """The version that a checkout's `_version.py` states, read and not run."""
+def _standalone(prepared: Prepared) -> Target:
+    assert prepared.folder is not None
+    folder = Path(prepared.folder)
+    from kvfuzz.targets.eras import adapt
+    from kvfuzz.targets.standalone import load_planner
+
+    modules = load_planner(folder, prepared.uri)
+    return adapt(modules.interface, modules.utils, prepared.uri, source_version(folder))
+
+
+def source_version(folder: Path) -> str:
+    """The version that a source tree gives itself, or "unknown". Runs nothing of it."""
     try:
         text = (folder / "vllm" / "_version.py").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return "unknown"
-    found = re.search(r"^__version__ = version = ['\"]([\w.+]+)['\"]", text, re.MULTILINE)
-    return found.group(1) if found else "unknown"
+        return UNKNOWN_VERSION
+    line = _VERSION_LINE.search(text)
+    return line.group(1) if line is not None else UNKNOWN_VERSION
 
 
-def _from_factory(uri: str, module: str, name: str) -> Target:
-    """Call `module:factory`; it returns a Target, or a planner in neutral terms."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+def _installed(uri: str) -> Target:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from kvfuzz.targets.eras import adapt
+
     try:
-        made = operator.attrgetter(name)(importlib.import_module(module))()
-    except KvfuzzError:
+        interface = importlib.import_module("vllm.v1.kv_cache_interface")
+        utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
+    except KeyboardInterrupt:
         raise
-    except Exception as error:
+    except BaseException as error:  # importing all of vLLM can end in SystemExit too
+        _cannot_import("the installed vLLM", error)
+    try:
+        known = version("vllm")
+    except PackageNotFoundError:
+        known = UNKNOWN_VERSION
+    return adapt(interface, utils, uri, known)
+
+
+def _cannot_import(what: str, error: BaseException) -> NoReturn:
+    raise TargetError(f"{what} cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def _made(uri: str, module_name: str, name: str) -> Target:
+    # As `python -m` does; a console script has its own folder there instead.
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise TargetError(f"The target {uri} names no module: {error}.") from None
+        _cannot_import(module_name, error)
+    except BaseException as error:  # SystemExit too
+        _cannot_import(module_name, error)
+    factory: Any = module
+    for part in name.split("."):
+        factory = getattr(factory, part, None)
+    if not callable(factory):
         raise TargetError(
-            f"{uri} made no planner: {type(error).__name__}: {error}."
-        ) from None
-    if all(hasattr(made, name) for name in ("translate", "call", "normalise", "dialect")):
-        target: Target = made
-        return target
-    if callable(made):
-        return NeutralTarget(uri, made, "unknown")
-    raise TargetError(
-        f"{uri} made a {type(made).__name__}: a factory returns a planner, which takes "
-        "a dict of specs and returns lists of layer names or None, or a kvfuzz Target."
-    )
+            f"The target {uri} names no function: {module_name} has no callable {name}."
+        )
+    return _target_of(uri, factory, str(getattr(module, "__version__", UNKNOWN_VERSION)))
+
+
+def _target_of(uri: str, factory: Callable[[], Any], version: str) -> Target:
+    try:
+        made = factory()
+    except (KeyboardInterrupt, TargetError):
+        raise
+    except BaseException as error:
+        raise TargetError(f"The factory of {uri} failed: {type(error).__name__}: {error}") from None
+    if all(callable(getattr(made, method, None)) for method in _TARGET_METHODS):
+        surfaces = getattr(made, "surfaces", None)
+        if (
+            isinstance(getattr(made, "dialect", None), Dialect)
+            and isinstance(getattr(made, "version", None), str)
+            and isinstance(surfaces, tuple)
+            and all(isinstance(surface, str) for surface in surfaces)
+        ):
+            return cast(Target, made)
+        raise TargetError(
+            f"The factory of {uri} made a target without a dialect, a version or surfaces."
+        )
+    if not callable(made):
+        raise TargetError(
+            f"The factory of {uri} made neither a target nor a function of a mix, "
+            f"but {type(made).__name__}."
+        )
+    return NeutralTarget(uri, made, version)

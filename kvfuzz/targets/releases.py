@@ -83,7 +83,7 @@ def _release_folder(version: Version) -> Path:
 
 
 def cached_releases() -> list[str]:
-    """Versions of the releases in the cache, oldest first; whether they are intact is not looked at."""
+    """Versions of the releases in the cache, oldest first. Whether they are intact is left open."""
     found = []
     for manifest in cache_folder().glob(f"{_PACKAGE}-*/{_MANIFEST}"):
         with contextlib.suppress(InvalidVersion):
@@ -92,7 +92,7 @@ def cached_releases() -> list[str]:
 
 
 def available_releases() -> list[str]:
-    """Final releases that the package index has an sdist of, oldest first; yanked ones are left out.
+    """Final releases that the package index has an sdist of, oldest first, without yanked ones.
 
     Raises:
         TargetError: The index cannot be asked.
@@ -112,8 +112,6 @@ def _unknown(version: Version, sdists: Mapping[Version, Any]) -> TargetError:
     known = sorted(sdists)
     at = bisect.bisect(known, version)
     near = known[max(0, at - _NEAREST) : at + _NEAREST]
-    if not near:
-        return TargetError(f"The package index has no source of vllm=={version}, nor of any other.")
     return TargetError(
         f"The package index has no source of vllm=={version}; the nearest releases are "
         f"{', '.join(map(str, near))}."
@@ -146,7 +144,7 @@ def _fetch(version: Version, folder: Path, progress: Progress | None) -> None:
             dir=folder.parent, prefix=prefix, ignore_cleanup_errors=True
         ) as temporary,
     ):
-        sdists = index.sdists(_PACKAGE)
+        sdists = index.sdists(_PACKAGE, version)
         package = sdists.get(version)
         if package is None:
             raise _unknown(version, sdists)

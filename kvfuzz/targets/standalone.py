@@ -1,214 +1,297 @@
-"""Loading a release's planner alone, from its sources, without the rest of vLLM.
+"""Loading a release's planner alone: its own modules are real, the rest of vLLM stands in.
 
-A planner lives in a handful of modules of plain Python. Those on the
-allow-list below are loaded as they are; every other module of vLLM is a
-stand-in. A stand-in's names may be imported, subclassed, decorated with and
-used in annotations; as soon as a planner *uses* one, it raises, so that a
-stand-in can never change a result silently. Packages of other people are
-never faked.
+The planner lives in a handful of modules of plain Python; the package around
+them needs compiled code and gigabytes. What is real is an allow-list: the
+planner's modules and the utilities they compute with. Every other module of
+vLLM is a stand-in: its names may be imported, subclassed and annotated with,
+and raise `StandInUsed` as soon as they could influence a result. Only `is`
+cannot be caught.
 
-One process holds one release: the modules go by their real names.
+Third-party packages are never faked. One process holds one planner.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.abc
-import importlib.machinery
 import importlib.util
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Any, Final, NamedTuple, NoReturn
 
 from kvfuzz.errors import HarnessFault, TargetError
 
-#: Modules that are loaded as they are: the planner's own, and what they compute with.
-REAL_MODULES = frozenset(
+#: The modules that a planner is, and what they compute with.
+REAL_MODULES: Final = frozenset(
     {
         "vllm.envs",
         "vllm.v1.kv_cache_interface",
         "vllm.v1.kv_cache_layout",
         "vllm.v1.kv_cache_spec_registry",
-        "vllm.v1.core.kv_cache_utils",
-        "vllm.v1.core.kv_cache_planning",
         "vllm.v1.core.kv_cache_config_builder",
+        "vllm.v1.core.kv_cache_planning",
+        "vllm.v1.core.kv_cache_utils",
         "vllm.v1.core.single_type_kv_cache_manager",
         "vllm.v1.hisparse.layout",
     }
 )
-#: Packages all of whose modules are loaded as they are.
-REAL_PACKAGES = ("vllm.utils",)
-#: Packages whose own `__init__` is not run: they only hold the modules above.
-HOLLOW_PACKAGES = frozenset({"vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.hisparse"})
+#: The package that is real as a whole.
+REAL_PACKAGE: Final = "vllm.utils"
+#: Packages that hold real modules; their own `__init__` is not run.
+BARE_PACKAGES: Final = frozenset({"vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.hisparse"})
+
+INTERFACE: Final = "vllm.v1.kv_cache_interface"
+UTILS: Final = "vllm.v1.core.kv_cache_utils"
 
 
 class StandInUsed(HarnessFault):
-    """The planner used a part of vLLM that was not loaded; the message names it."""
+    """A planner used a part of vLLM that is not loaded.
+
+    Not an Exception (see HarnessFault): no handler of the planner's can turn
+    it into a result.
+    """
 
 
-class _StandInMeta(type):
-    """Makes a stand-in's name usable as a base class and in annotations, and no more."""
+class StandIn:
+    """A name of a module that is not loaded."""
 
-    def _used(cls, *_: Any, **__: Any) -> NoReturn:
-        raise StandInUsed(
-            f"the planner used {cls.__module__}.{cls.__qualname__}, which is only a stand-in here"
-        )
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_kvfuzz_name", name)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if cls._stand_in():
-            # A decorator is given one class or function, and hands it back.
-            if len(args) == 1 and not kwargs and callable(args[0]):
-                return args[0]
-            cls._used()
-        return super().__call__(*args, **kwargs)
-
-    def _stand_in(cls) -> bool:
-        return bool(cls.__dict__.get("_kvfuzz_stand_in"))
-
-    def __getattr__(cls, name: str) -> Any:
-        # Only names that a stand-in may have are asked for in annotations and
-        # class bodies (`Enum.MEMBER` as a default); they are stand-ins too.
-        if name.startswith("__") or not cls._stand_in():
-            raise AttributeError(name)
-        value = _stand_in(cls.__module__, f"{cls.__qualname__}.{name}")
-        setattr(cls, name, value)  # the same each time: enum members are compared
-        return value
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        if cls._stand_in():
-            cls._used()
-        return super().__instancecheck__(instance)
-
-    def __or__(cls, other: Any) -> Any:
-        return Any
-
-    def __ror__(cls, other: Any) -> Any:
-        return Any
-
-    def __getitem__(cls, _: Any) -> Any:
-        return cls
-
-    __bool__ = __iter__ = __len__ = __contains__ = _used
-    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __mul__ = __sub__ = _used
-
-
-def _stand_in(module: str, name: str) -> type:
-    return _StandInMeta(name, (), {"__module__": module, "_kvfuzz_stand_in": True})
-
-
-class _StandInModule(ModuleType):
-    """A module of vLLM that is not loaded: any name can be imported from it."""
-
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> StandIn:
         if name.startswith("__"):
             raise AttributeError(name)
-        value = _stand_in(self.__name__, name)
-        setattr(self, name, value)
-        return value
+        return StandIn(f"{self._kvfuzz_name}.{name}")
+
+    def __repr__(self) -> str:
+        return f"<stand-in for {self._kvfuzz_name}>"
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """A class to derive from in its place; its objects cannot be made."""
+        stand_in = self
+
+        def new(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
+            _used(stand_in)
+
+        return (type("StandInBase", (), {"__new__": new}),)
+
+    # What annotations do.
+    def __or__(self, other: Any) -> StandIn:
+        return self
+
+    __ror__ = __or__
+
+    def __getitem__(self, item: Any) -> StandIn:
+        return self
+
+    def __hash__(self) -> int:
+        # typing keeps what it has subscripted; anyone else looks a key up.
+        if sys._getframe(1).f_globals.get("__name__") != "typing":
+            _used(self)
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is not other:
+            _used(self)
+        return True
 
 
-class _Silent:
-    """A logger that says nothing, whatever it is told."""
+def _used(stand_in: StandIn, *_: Any, **__: Any) -> NoReturn:
+    raise StandInUsed(
+        f"The planner used {stand_in._kvfuzz_name}, a part of vLLM that kvfuzz does not load."
+    )
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
+
+for _use in (  # noqa: SIM905 - sixty lines otherwise
+    "call bool str format len iter next contains reversed index int float complex round "
+    "lt le gt ge ne add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod "
+    "pow rpow lshift rshift and rand xor rxor neg pos abs invert matmul "
+    "enter exit await aiter aenter aexit setattr delattr setitem delitem "
+    "instancecheck subclasscheck fspath bytes buffer"
+).split():
+    setattr(StandIn, f"__{_use}__", _used)
 
 
-class _Platform:
-    """A plain CPU: no special capabilities, nothing to register."""
+class _Logger(logging.Logger):
+    """A silent logger with the methods that vLLM adds."""
+
+    def _once(self, *args: Any, **kwargs: Any) -> None:
+        """Log nothing."""
+
+    debug_once = info_once = warning_once = error_once = _once
+
+
+def _init_logger(name: str) -> logging.Logger:
+    logger = _Logger(name, level=logging.CRITICAL + 1)
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def _no(*_: Any, **__: Any) -> bool:
+    return False
+
+
+class _Platform(StandIn):
+    """A platform of no devices: every is_...() and has_...() is answered no."""
 
     dispatch_key = "CPU"
     simple_compile_backend = "eager"
 
-    def register_custom_kv_cache_specs(self, *_: Any) -> None:
-        """Platforms may add spec classes of their own; this one has none."""
+    @staticmethod
+    def register_custom_kv_cache_specs(*_: Any, **__: Any) -> None:
+        """Register nothing."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("is_", "has_", "use_", "support")):
-            return lambda *_, **__: False
-        raise StandInUsed(f"the planner used current_platform.{name}, of which kvfuzz knows nothing")
+        if name.startswith(("is_", "has_")):
+            return _no
+        return super().__getattr__(name)
 
 
-#: What stands in where a value is needed while modules are loaded or planners plan.
-_GIVEN: dict[str, dict[str, Any]] = {
-    "vllm.logger": {"init_logger": lambda name: _Silent(), "logger": _Silent()},
-    "vllm.config": {"get_current_vllm_config_or_none": lambda: None},
-    "vllm.platforms": {"current_platform": _Platform()},
+def _no_config() -> None:
+    """There is no engine whose config could be current."""
+
+
+#: Module -> name -> value, of what planners use of modules that are not loaded.
+_VALUES: Final[dict[str, dict[str, Any]]] = {
+    "vllm.logger": {"init_logger": _init_logger},
+    "vllm.config": {"get_current_vllm_config_or_none": _no_config},
+    "vllm.config.vllm": {"get_current_vllm_config_or_none": _no_config},
+    "vllm.platforms": {"current_platform": _Platform("vllm.platforms.current_platform")},
 }
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds every `vllm` module: real from `root`, hollow, or a stand-in."""
+class _StandInModule(ModuleType):
+    """A module any name of which can be imported from it."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __getattr__(self, name: str) -> StandIn:
+        if name.startswith("__") or _source(self.__path__, name) is not None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return StandIn(f"{self.__name__}.{name}")
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name.split(".")[0] != "vllm":
-            return None
-        base = self._root.joinpath(*name.split("."))
-        real = name in REAL_MODULES or any(
-            name == package or name.startswith(f"{package}.") for package in REAL_PACKAGES
-        )
-        if real:
-            package = base / "__init__.py"
-            if package.is_file():
-                return importlib.util.spec_from_file_location(
-                    name, package, submodule_search_locations=[str(base)]
-                )
-            if (file := base.with_suffix(".py")).is_file():
-                return importlib.util.spec_from_file_location(name, file)
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        hollow = spec.name in HOLLOW_PACKAGES
-        module = ModuleType(spec.name) if hollow else _StandInModule(spec.name)
-        module.__dict__.update(_GIVEN.get(spec.name, {}))
-        return module
+class _StandInLoader(Loader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandInModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run: its contents are given or made up when asked for."""
+        vars(module).update(_VALUES.get(module.__name__, {}))
 
 
-def load_alone(root: Path, name: str) -> SimpleNamespace:
-    """Load the planner of the vLLM sources below `root`, in this process.
+def _source(path: Sequence[str], name: str) -> Path | None:
+    """The file or folder of a module below a package's path; None if there is none."""
+    for folder in path:
+        for found in (Path(folder, f"{name}.py"), Path(folder, name)):
+            if found.exists():
+                return found
+    return None
+
+
+class _Finder(MetaPathFinder):
+    """Finds `vllm` and all below it in one folder, real or as a stand-in."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        top, _, _ = fullname.partition(".")
+        if top != "vllm":
+            return None
+        source = _source(path or [str(self._folder)], fullname.rpartition(".")[2])
+        if source is None:
+            # Not what sys.path may have of that name: another vLLM.
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        real = fullname in REAL_MODULES or f"{fullname}.".startswith(f"{REAL_PACKAGE}.")
+        if real and source.is_file():
+            return importlib.util.spec_from_file_location(fullname, source)
+        if real and (source / "__init__.py").is_file():
+            return importlib.util.spec_from_file_location(
+                fullname, source / "__init__.py", submodule_search_locations=[str(source)]
+            )
+        spec = ModuleSpec(fullname, _StandInLoader(), is_package=True)
+        assert spec.submodule_search_locations is not None
+        if source.is_dir():
+            spec.submodule_search_locations.append(str(source))
+        return spec
+
+
+class PlannerModules(NamedTuple):
+    """The two modules that a planner is reached through."""
+
+    interface: ModuleType
+    utils: ModuleType
+
+
+def _vllm_modules() -> list[str]:
+    return [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]
+
+
+@contextmanager
+def _explained(folder: Path, what: str) -> Iterator[None]:
+    """Turn whatever loading raises into a sentence."""
+    try:
+        yield
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise TargetError(f"{what} cannot be loaded: {where}: {error.msg}.") from None
+    except ModuleNotFoundError as error:
+        name = error.name or "?"
+        if name.partition(".")[0] == "vllm":
+            raise TargetError(
+                f"{what} cannot be loaded: {folder} has no module {name}; is it vLLM's source?"
+            ) from None
+        package = name.partition(".")[0]
+        raise TargetError(
+            f"{what} needs the Python package {package}, which is not installed: "
+            f"pip install {package}."
+        ) from None
+    except StandInUsed as error:
+        raise TargetError(f"{what} cannot be loaded alone. {error}") from None
+    except Exception as error:
+        raise TargetError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from None
+
+
+def load_planner(folder: Path, what: str) -> PlannerModules:
+    """Load the planner below `folder` into this process.
 
     Args:
-        root: The folder that holds `vllm/`.
-        name: What to call it in messages.
-
-    Returns:
-        The real modules: `interface` (spec classes) and `planner` (functions).
+        folder: Where `vllm/` is.
+        what: What to call it in messages.
 
     Raises:
-        TargetError: The sources lack a module, do not compile, or need a
-            package that is not installed; or a vLLM is imported already.
+        TargetError: It cannot be loaded, or this process has a vLLM already.
     """
-    if "vllm" in sys.modules:
+    if _vllm_modules():
         raise TargetError(
-            f"{name} cannot be loaded into a process that has imported vllm: run it apart."
+            f"{what} cannot be loaded: this process has imported another vLLM already, and one "
+            "process holds one planner."
         )
-    if not (root / "vllm" / "v1" / "kv_cache_interface.py").is_file():
-        raise TargetError(f"{name}: {root} holds no vllm/v1/kv_cache_interface.py.")
-    finder = _Finder(root)
+    finder = _Finder(folder)
     sys.meta_path.insert(0, finder)
     try:
-        interface = importlib.import_module("vllm.v1.kv_cache_interface")
-        planner = importlib.import_module("vllm.v1.core.kv_cache_utils")
-        # Releases with a registry of spec classes fill it from here.
-        importlib.import_module("vllm.v1.core.single_type_kv_cache_manager")
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").split(".")[0]
-        if missing != "vllm":
-            raise TargetError(f"{name} needs the package {missing}: pip install {missing}.") from None
-        raise TargetError(f"{name} lacks the module {error.name}.") from None
-    except HarnessFault as error:
-        raise TargetError(f"{name} cannot be loaded alone: {error}.") from None
-    except Exception as error:
-        raise TargetError(f"{name} cannot be loaded: {type(error).__name__}: {error}.") from None
-    return SimpleNamespace(interface=interface, planner=planner)
+        with _explained(folder, what):
+            interface = importlib.import_module(INTERFACE)
+            utils = importlib.import_module(UTILS)
+            _load_rest()
+    except BaseException:
+        sys.meta_path.remove(finder)
+        for name in _vllm_modules():
+            del sys.modules[name]
+        raise
+    return PlannerModules(interface, utils)
+
+
+def _load_rest() -> None:
+    """Load now what the planner would import at its first call, so that problems show here."""
+    for name in sorted(REAL_MODULES):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name and not name.startswith(f"{error.name}."):
+                raise

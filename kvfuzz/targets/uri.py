@@ -89,11 +89,16 @@ def parse(uri: str) -> TargetUri:
     raise UsageError(f"{uri!r} is no target: a target is {_FORMS}.")
 
 
-def default_target() -> str:
-    """`vllm` if it is installed, else `reference`. Imports neither."""
+def vllm_is_installed() -> bool:
+    """Whether `import vllm` would find a package. Does not import it."""
     try:
         spec = importlib.util.find_spec("vllm")
-    except ValueError:  # a stand-in in sys.modules, without a spec
-        return "reference"
+    except ValueError:  # something in sys.modules that has no spec
+        return False
     # A mere folder of that name (no __init__.py) has no origin.
-    return "vllm" if spec is not None and spec.origin else "reference"
+    return spec is not None and spec.origin is not None
+
+
+def default_target() -> str:
+    """`vllm` if it is installed, else `reference`."""
+    return "vllm" if vllm_is_installed() else "reference"

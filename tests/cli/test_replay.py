@@ -20,7 +20,7 @@ from tests.sabotage import planners
 
 Invoke = Callable[..., Result]
 
-UNIFORM = f"{SABOTAGE}:packs_uniform_mixes"
+OLD, NEW, IMPURE = (f"tests.cli.planners:{name}" for name in ("old", "new", "impure"))
 MIXED = f"{SABOTAGE}:mixes_page_sizes"
 
 
@@ -83,13 +83,6 @@ def _forget_ledgers() -> Iterator[None]:
     kvfuzz.ledger.ledger.cache_clear()
 
 
-def version_of(target: str) -> str:
-    """The version that a neutral target reports."""
-    from kvfuzz.targets.load import load, prepare
-
-    return load(prepare(target)).version
-
-
 def test_an_unknown_case_that_holds(invoke: Invoke, tmp_path: Path):
     write_case(tmp_path / "a.json", layer(), window())
     result = invoke("replay", "a.json", "--target", "reference")
@@ -99,7 +92,7 @@ def test_an_unknown_case_that_holds(invoke: Invoke, tmp_path: Path):
 
 def test_an_unknown_case_that_violates(invoke: Invoke, tmp_path: Path):
     write_case(tmp_path / "a.json", layer(), window())
-    result = invoke("replay", "a.json", "--target", UNIFORM)
+    result = invoke("replay", "a.json", "--target", OLD)
     assert result.code == 1
     assert result.out.splitlines()[1].split()[-3:] == ["plan", "violates", "-"]
 
@@ -117,21 +110,27 @@ def test_another_rule_than_the_cases_own_is_a_note(invoke: Invoke, tmp_path: Pat
 
 
 def test_a_known_case_does_what_the_ledger_says(invoke: Invoke, write_ledger: Callable[..., Path]):
-    write_ledger(entry(**{version_of(UNIFORM): "violates"}))
+    write_ledger(entry(**{"1.0": "violates"}))
     for words in ((), (NAME,), ("uniform",)):
-        result = invoke("replay", *words, "--target", UNIFORM)
+        result = invoke("replay", *words, "--target", OLD)
         assert result.code == 0
         assert result.out.splitlines()[1].split()[-3:] == ["plan", "violates", "violates"]
-    assert invoke("replay", "--target", UNIFORM, "--no-ledger").code == 1
+    assert invoke("replay", "--target", OLD, "--no-ledger").code == 1
 
 
 @pytest.mark.parametrize(
-    ("target", "said", "seen"), [(UNIFORM, "holds", "violates"), ("reference", "violates", "holds")]
+    ("target", "version", "said", "seen"),
+    [(OLD, "1.0", "holds", "violates"), (NEW, "2.0", "violates", "holds")],
 )
 def test_drift_both_ways(
-    invoke: Invoke, write_ledger: Callable[..., Path], target: str, said: str, seen: str
+    invoke: Invoke,
+    write_ledger: Callable[..., Path],
+    target: str,
+    version: str,
+    said: str,
+    seen: str,
 ):
-    write_ledger(entry(**{version_of(target): said}))
+    write_ledger(entry(**{version: said}))
     result = invoke("replay", "--target", target)
     assert result.code == 4
     assert result.out.splitlines()[1].split()[-3:] == [seen, said, "(drift)"]
@@ -139,17 +138,16 @@ def test_drift_both_ways(
 
 def test_a_version_that_is_not_recorded(invoke: Invoke, write_ledger: Callable[..., Path]):
     write_ledger(entry(**{"99.0": "holds"}))
-    result = invoke("replay", "--target", UNIFORM)
+    result = invoke("replay", "--target", OLD)
     assert result.code == 0
     assert result.out.splitlines()[1].split()[-3:] == ["violates", "not", "recorded"]
 
 
 def test_violating_in_another_way_is_drift(invoke: Invoke, write_ledger: Callable[..., Path]):
-    target = f"{SABOTAGE}:answers_otherwise_next_time"
-    data = entry(**{version_of(target): "holds"})
+    data = entry(**{"3.0": "holds"})
     data["scenario"]["mix"].append(layer("other", head_size=128))
     write_ledger(data)
-    result = invoke("replay", "--target", target)
+    result = invoke("replay", "--target", IMPURE)
     assert result.code == 4
     (note,) = [row for row in result.out.splitlines() if row.startswith("note: ")]
     assert "violates pure-" in note
@@ -174,25 +172,25 @@ def test_update_writes_what_was_seen(
     invoke: Invoke, write_ledger: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kvfuzz.commands.replay, "_check_update", lambda *_, **__: None)
-    version = version_of(UNIFORM)
+    version = "1.0"
     path = write_ledger(entry(**{version: "holds", "99.0": "holds"}))
-    result = invoke("replay", "--update", "--target", UNIFORM)
+    result = invoke("replay", "--update", "--target", OLD)
     assert result.code == 0
     assert f"{NAME}: {version} violates, was holds\n" in result.out
     assert result.out.endswith("1 observation changed in the ledger.\n")
     assert json.loads(path.read_text())["observed"] == {version: "violates", "99.0": "holds"}
     kvfuzz.ledger.ledger.cache_clear()
-    again = invoke("replay", "--update", "--target", UNIFORM)
+    again = invoke("replay", "--update", "--target", OLD)
     assert again.out.endswith("0 observations changed in the ledger.\n")
 
 
 def test_run_says_known_or_new(invoke: Invoke, write_ledger: Callable[..., Path], tmp_path: Path):
-    words = ("run", "--target", UNIFORM, "--examples", "256", "--seed", "1", "--json", "o.json")
-    write_ledger(entry(**{version_of(UNIFORM): "violates"}))
+    words = ("run", "--target", OLD, "--examples", "256", "--seed", "1", "--json", "o.json")
+    write_ledger(entry(**{"1.0": "violates"}))
     result = invoke(*words)
     assert result.code == 0
     assert "Known findings\n" in result.out
-    assert f"  {NAME} on {UNIFORM}: Uniform mixes are packed\n" in result.out
+    assert f"  {NAME} on {OLD}: Uniform mixes are packed\n" in result.out
     assert result.out.endswith("0 new findings, 1 known. Seed 1.\n")
     (finding,) = json.loads((tmp_path / "o.json").read_text())["findings"]
     assert (finding["status"], finding["ledger"]) == ("known", NAME)
@@ -201,7 +199,7 @@ def test_run_says_known_or_new(invoke: Invoke, write_ledger: Callable[..., Path]
     assert result.code == 1
     assert f"NEW {NAME} on " in result.out
     # A release that was seen to hold has it back: that is news.
-    write_ledger(entry(**{version_of(UNIFORM): "holds"}))
+    write_ledger(entry(**{"1.0": "holds"}))
     assert invoke(*words).code == 1
 
 

@@ -62,6 +62,23 @@ def test_words_load_no_engine(words: tuple[str, ...], tmp_path: Path):
     assert done.stderr == ""
 
 
+def test_shell_completion(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "kvfuzz.cli"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={
+            **environment(),
+            "_KVFUZZ_COMPLETE": "complete_bash",
+            "COMP_WORDS": "kvfuzz list inv",
+            "COMP_CWORD": "2",
+        },
+    )
+    assert done.stdout.split() == ["invariants"]
+
+
 def test_list_invariants(invoke: Invoke):
     result = invoke("list", "invariants")
     assert result.code == 0

@@ -38,14 +38,10 @@ def test_numbers_keep_their_bounds() -> None:
     _every(strategies.dtypes(max_bytes=1), lambda v: DTYPE_BYTES[v] == 1)
 
 
-@pytest.mark.parametrize(
-    "strategy", [strategies.mla_specs, strategies.sliding_window_mla_specs]
-)
+@pytest.mark.parametrize("strategy", [strategies.mla_specs, strategies.sliding_window_mla_specs])
 @pytest.mark.parametrize("page_size", [1, 7, 1155, 4096, 10_007, 36_864, 1_000_003])
 @pytest.mark.parametrize("dialect", [FULL_DIALECT, OLD_DIALECT, BARE_DIALECT])
-def test_specs_have_the_page_size_asked_for(
-    strategy: Any, page_size: int, dialect: Any
-) -> None:
+def test_specs_have_the_page_size_asked_for(strategy: Any, page_size: int, dialect: Any) -> None:
     def check(spec: LayerSpec) -> bool:
         size = page_size_bytes(spec, dialect.rules)
         return size == page_size and broken(spec, dialect) == []
