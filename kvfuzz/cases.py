@@ -117,9 +117,7 @@ def read_case(path: Path, form: type[CaseT]) -> tuple[CaseT, Scenario]:
     if case.invariant is not None:
         get_invariant(case.invariant)
     if case.surface not in SURFACES:
-        raise UsageError(
-            f"{shown}: there is no surface {case.surface!r} - at `$.surface`."
-        )
+        raise UsageError(f"{shown}: there is no surface {case.surface!r} - at `$.surface`.")
     return case, scenario_from_wire(case.scenario, shown)
 
 

@@ -94,14 +94,11 @@ def kvfuzz_check(
     from hypothesis import given, seed
 
     from kvfuzz.profiles import profile
-    from kvfuzz.specs import Scenario
     from kvfuzz.strategies import spec_mixes
 
     settings = profile(request.config.getoption("--kvfuzz-profile"))
 
     def check(rule: Invariant) -> None:
-        # One property for all shards and invariants in Hypothesis's eyes would
-        # draw the same examples; the database may be shared.
         def property_holds(scenario: Scenario) -> None:
             for violation in kvfuzz_session.judge(scenario):
                 if violation.invariant == rule.id and not _expected(kvfuzz_session, violation):
@@ -109,7 +106,7 @@ def kvfuzz_check(
                     raise violation
 
         test = settings(given(spec_mixes(dialect=kvfuzz_session.target.dialect))(property_holds))
-        if settings.derandomize:
+        if settings.derandomize:  # or each shard would draw the same examples
             test = seed(kvfuzz_shard)(test)
         test()
 

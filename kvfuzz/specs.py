@@ -28,9 +28,7 @@ DTYPE_BYTES: dict[str, int] = {
     "int8": 1,
 }
 
-DType = Literal[
-    "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "uint8", "int8"
-]
+DType = Literal["float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "uint8", "int8"]
 
 QuantMode = Literal[
     "none",
@@ -168,7 +166,7 @@ class Scenario(msgspec.Struct, frozen=True):
         """The mix as a new dict, in order."""
         return dict(self.mix)
 
-    def __iter__(self) -> Iterator[tuple[str, LayerSpec]]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[tuple[str, LayerSpec]]:
         return iter(self.mix)
 
     def __len__(self) -> int:
@@ -182,6 +180,4 @@ def scenario_of(specs: Mapping[str, LayerSpec]) -> Scenario:
 
 def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
     """The scenario as JSON-able data: `{"mix": [{"name", "kind", fields...}]}`."""
-    return {
-        "mix": [{"name": name, **msgspec.to_builtins(spec)} for name, spec in scenario.mix]
-    }
+    return {"mix": [{"name": name, **msgspec.to_builtins(spec)} for name, spec in scenario.mix]}

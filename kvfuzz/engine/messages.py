@@ -27,10 +27,10 @@ CHUNK = 256
 
 
 class Place(NamedTuple):
-    """Where in the stream of a seed a mix is: chunk, and index in the chunk."""
+    """Where in the stream of a seed a mix is: chunk, and number in the chunk."""
 
     chunk: int
-    index: int
+    number: int
 
 
 class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
@@ -155,12 +155,12 @@ class Heartbeat:
     def beat(self, place: Place) -> None:
         """Say that the mix at `place` is in hand."""
         self._count += 1
-        self._FORM.pack_into(self._map, 0, self._count, place.chunk, place.index)
+        self._FORM.pack_into(self._map, 0, self._count, place.chunk, place.number)
 
     def read(self) -> tuple[int, Place]:
         """The count, and the place of the mix in hand."""
-        count, chunk, index = self._FORM.unpack_from(self._map, 0)
-        return count, Place(chunk, index)
+        count, chunk, number = self._FORM.unpack_from(self._map, 0)
+        return count, Place(chunk, number)
 
     def __enter__(self) -> Heartbeat:
         return self

@@ -246,7 +246,8 @@ class _Search:
         if not worker.loaded:
             self._target.error = (
                 f"{self._prepared.uri} could not be loaded: its process ended with "
-                f"{worker.crash.symptom} {worker.crash.exception}".rstrip() + "."
+                f"{worker.crash.symptom} {worker.crash.exception}".rstrip()
+                + "."
             )
             return
         if isinstance(job, ShrinkJob):
@@ -273,7 +274,7 @@ class _Search:
         if self._deaths >= MAX_DEATHS:
             self.report.stopped = f"{MAX_DEATHS} workers died"
         elif self._left() != 0.0:
-            following = Place(place.chunk, place.index + 1)
-            if following.index >= CHUNK:
+            following = Place(place.chunk, place.number + 1)
+            if following.number >= CHUNK:
                 following = Place(place.chunk + self._settings.jobs, 0)
             self._workers.append(self._fuzz(following))

@@ -13,8 +13,6 @@ from functools import partial
 
 import msgspec
 
-import msgspec
-
 from kvfuzz.engine.calls import CALL_SECONDS
 from kvfuzz.engine.messages import (
     CHUNK,
@@ -36,8 +34,9 @@ from kvfuzz.invariants.conduct import crash_violation
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import spec_mixes
-from kvfuzz.strategies.builders import MOST_LAYERS, build_mix
+from kvfuzz.strategies.builders import build_mix
 from kvfuzz.strategies.choices import SeededChoices
+from kvfuzz.strategies.layers import MOST_LAYERS
 
 _REPORT_SECONDS = 0.2
 _SHRINK_SECONDS = 30.0
@@ -105,17 +104,19 @@ class Scout:
         while job.mixes is None or chunk * CHUNK < job.mixes:
             size = CHUNK if job.mixes is None else min(CHUNK, job.mixes - chunk * CHUNK)
             choose = SeededChoices(self._seed, chunk).choose
-            for index in range(size):
+            for number in range(size):
                 scenario = self._build(choose)
-                if index >= first:
-                    yield Place(chunk, index), scenario
+                if number >= first:
+                    yield Place(chunk, number), scenario
             chunk, first = chunk + job.stride, 0
 
     def _report(self) -> None:
         self._send(Progress(self._tally))
         self._tally = Tally()
 
-    def _finding(self, violation: Violation, scenario: Scenario, *, shrunk: bool = False) -> Finding:
+    def _finding(
+        self, violation: Violation, scenario: Scenario, *, shrunk: bool = False
+    ) -> Finding:
         session = self._session
         return make_finding(
             violation,
@@ -161,7 +162,7 @@ class Scout:
     def _rebuild(self, place: Place) -> tuple[list[int], Scenario]:
         """The choices of the mix at `place`, and the mix."""
         choices = SeededChoices(self._seed, place.chunk)
-        for _ in range(place.index):
+        for _ in range(place.number):
             self._build(choices.choose)
         choices.record()
         mix = self._build(choices.choose)

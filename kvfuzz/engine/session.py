@@ -81,7 +81,7 @@ class _Trial:
         self.outcome = answer.outcome
         self.changed = answer.changed
         self.thorough = thorough
-        self.pages = session.pages(scenario)
+        self.pages: Mapping[str, int] = session.pages(scenario)
 
     def again(self, specs: Mapping[str, LayerSpec]) -> Outcome:
         return self._session.ask(specs).outcome

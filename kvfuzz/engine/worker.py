@@ -35,7 +35,7 @@ from kvfuzz.targets.load import load
 
 
 def _claim_output() -> BinaryIO:
-    """This process's standard output for messages only; prints go nowhere from here on."""
+    """Keep standard output for messages; what is printed goes nowhere from here on."""
     messages = os.fdopen(os.dup(1), "wb", buffering=0)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -55,7 +55,7 @@ class PartitionViolation(Violation):
 @invariant(
     PartitionViolation,
     claim="If the packer takes a mix, every layer of it is in exactly one group.",
-    source="get_kv_cache_configs stops on a layer without a group; two groups would share a tensor.",
+    source="get_kv_cache_configs stops on a layer without a group; a tensor has one owner.",
     applies_to="plans with groups",
     surfaces=("pack",),
     applies=planned,

@@ -105,7 +105,7 @@ def order_free(trial: Trial) -> None:
         if not isinstance(other, Plan) or other.partition != trial.outcome.partition:
             raise OrderFreeViolation(
                 symptom="partition differs",
-                got=f"{describe(trial.outcome)}; in the order {', '.join(order)}: {describe(other)}",
+                got=f"{describe(trial.outcome)}; ordered {', '.join(order)}: {describe(other)}",
                 expected="the same partition",
                 layers=tuple(trial.pages),
                 groups=trial.outcome.groups or (),

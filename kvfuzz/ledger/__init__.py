@@ -50,7 +50,7 @@ class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason
     explanation: str
     reference: str = ""
-    observed: dict[str, Observation] = {}
+    observed: dict[str, Observation] = msgspec.field(default_factory=dict)
 
 
 class KnownFinding(msgspec.Struct, frozen=True):
@@ -85,9 +85,7 @@ class KnownFinding(msgspec.Struct, frozen=True):
                 spans[-1].append(release)
             else:
                 spans.append([release])
-        words = ", ".join(
-            span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans
-        )
+        words = ", ".join(span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
         after = releases[releases.index(bad[-1]) + 1 :]
         return f"{words}; holds from {after[0]}" if after else words
 

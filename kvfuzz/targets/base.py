@@ -57,7 +57,7 @@ class NeutralTarget:
     It speaks the full dialect; page sizes are those of `kvfuzz.pages`.
     """
 
-    surfaces = ("pack",)
+    surfaces: tuple[str, ...] = ("pack",)
     dialect = FULL_DIALECT
 
     def __init__(self, uri: str, planner: NeutralPlanner, version: str) -> None:
@@ -66,16 +66,20 @@ class NeutralTarget:
         self._planner = planner
 
     def translate(self, spec: LayerSpec) -> LayerSpec:
+        """See `Target`, as for the methods below."""
         # A copy, so that a planner that writes into it is seen to do so.
         return msgspec.structs.replace(spec)
 
     def state(self, native: LayerSpec) -> Any:
+        """All fields in order."""
         return msgspec.structs.astuple(native)
 
     def call(self, surface: str, specs: dict[str, Any]) -> Any:
+        """Call the planner."""
         return self._planner(specs)
 
     def normalise(self, surface: str, answer: Any, specs: Mapping[str, Any]) -> Plan:
+        """Groups with the page sizes of the specs that were given, in bytes."""
         if answer is None:
             return Plan(groups=None)
         groups = []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -22,45 +19,15 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3.util import Retry
 
 from kvfuzz.errors import TargetError
+from kvfuzz.targets.pip_config import pip_settings
 
 #: Called while a file is fetched, with bytes done and bytes in all (None if unknown).
 Progress = Callable[[int, int | None], None]
 
 MAX_DOWNLOAD_BYTES: Final = 1 << 30
 
-# pip's own default, and its sections as `pip download` reads them, weakest first.
+# pip's own default.
 _TIMEOUT_SECONDS: Final = 15.0
-_SECTIONS: Final = ("global", "download")
-
-
-def pip_settings() -> dict[str, str]:
-    """Settings of pip by their long names ("index-url"), as `pip download` would see them.
-
-    pip is asked, since it knows its files best. Where it is not installed,
-    its environment variables still count.
-    """
-    settings = {
-        name.removeprefix("PIP_").lower().replace("_", "-"): value
-        for name, value in os.environ.items()
-        if name.startswith("PIP_") and value
-    }
-    listed = subprocess.run(
-        # Not from the working directory, which may have a pip of its own.
-        [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
-    for line in listed.stdout.splitlines() if listed.returncode == 0 else ():
-        key, _, value = line.partition("=")
-        section, _, name = key.partition(".")
-        if section in by_section:
-            try:
-                by_section[section][name] = str(ast.literal_eval(value))
-            except (ValueError, SyntaxError):
-                continue
-    return {**by_section["global"], **by_section["download"], **settings}
 
 
 class _ReadOnce(io.FileIO):

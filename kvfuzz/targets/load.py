@@ -19,7 +19,15 @@ import msgspec
 from kvfuzz.errors import TargetError
 from kvfuzz.pages import Dialect
 from kvfuzz.targets.base import NeutralTarget, Target
-from kvfuzz.targets.uri import Checkout, Factory, Installed, Reference, Release, parse, vllm_is_installed
+from kvfuzz.targets.uri import (
+    Checkout,
+    Factory,
+    Installed,
+    Reference,
+    Release,
+    parse,
+    vllm_is_installed,
+)
 
 if TYPE_CHECKING:
     from kvfuzz.targets.index import Progress

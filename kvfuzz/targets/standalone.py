@@ -88,16 +88,16 @@ class StandIn:
     def __getitem__(self, item: Any) -> StandIn:
         return self
 
+    # typing hashes and compares what is subscripted; for anyone else that is a use.
     def __hash__(self) -> int:
-        # typing keeps what it has subscripted; anyone else looks a key up.
         if sys._getframe(1).f_globals.get("__name__") != "typing":
             _used(self)
         return id(self)
 
     def __eq__(self, other: object) -> bool:
-        if self is not other:
+        if self is not other and sys._getframe(1).f_globals.get("__name__") != "typing":
             _used(self)
-        return True
+        return self is other
 
 
 def _used(stand_in: StandIn, *_: Any, **__: Any) -> NoReturn:

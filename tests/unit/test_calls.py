@@ -58,13 +58,16 @@ def test_a_bare_assertion_is_named_by_its_condition():
 
 
 def test_a_call_that_loops_is_stopped():
+    def loop() -> None:
+        while True:
+            pass
+
     watch = Watch()
     watch.start()
     try:
         watch.deadline = time.monotonic() + 0.05
         with pytest.raises(CallStopped) as stopped:
-            while True:
-                pass
+            loop()
     finally:
         watch.stop()
     assert stopped.value.outcome == Crash(symptom="time-out")

@@ -107,7 +107,9 @@ def test_dialect_says_what_it_lacks():
         quant_modes=frozenset({"none"}),
     )
     assert dialect.lacks(mla()) is None
-    assert dialect.lacks(mla(alignment=4)) == "no field alignment in the spec class of mla_attention"
+    assert (
+        dialect.lacks(mla(alignment=4)) == "no field alignment in the spec class of mla_attention"
+    )
     assert dialect.lacks(window()) == "no spec class for the kind sliding_window_mla"
     assert FULL_DIALECT.lacks(window(kv_quant_mode="turboquant")) is None
 

@@ -104,9 +104,7 @@ def test_wrong_path(tmp_path: Path):
     assert caught.value.exit_code == 3
 
 
-def test_checkout_is_found_by_its_absolute_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_checkout_is_found_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "vllm" / "v1" / "kv_cache_interface.py"
     file.parent.mkdir(parents=True)
     file.touch()
