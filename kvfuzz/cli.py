@@ -125,6 +125,12 @@ def run(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the report there too.")
     ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", metavar="FILE", help="Write it there as a table of targets and rules."
+        ),
+    ] = None,
     out: Out = Path("reports"),
     no_ledger: NoLedger = False,
 ) -> None:
@@ -152,6 +158,7 @@ def run(
             seed=seed,
             jobs=jobs,
             json_path=json,
+            markdown_path=markdown,
             out=out,
             use_ledger=not no_ledger,
         )

@@ -26,10 +26,11 @@ from kvfuzz.engine.events import (
 from kvfuzz.engine.run import Settings
 from kvfuzz.engine.run import run as run_engine
 from kvfuzz.errors import Exit, KvfuzzError, UsageError
-from kvfuzz.files import check_writable, printable
+from kvfuzz.files import check_writable, printable, write_atomically
 from kvfuzz.ledger import ledger
 from kvfuzz.reporting.console import path_key, print_report
 from kvfuzz.reporting.json_file import write_report
+from kvfuzz.reporting.markdown import to_markdown
 from kvfuzz.reporting.progress import view
 from kvfuzz.reporting.terminal import console
 from kvfuzz.targets.uri import default_target
@@ -55,7 +56,9 @@ def parse_budget(text: str) -> float:
 
 def default_jobs() -> int:
     """One worker a core that this process may use, 8 at most."""
-    return min(_MAX_JOBS, len(os.sched_getaffinity(0)))
+    # Not every system can say which cores a process may use.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(_MAX_JOBS, usable or 1)
 
 
 class Stop:
@@ -125,6 +128,7 @@ def run(
     seed: int | None,
     jobs: int | None,
     json_path: Path | None,
+    markdown_path: Path | None,
     out: Path,
     use_ledger: bool,
 ) -> int:
@@ -142,8 +146,9 @@ def run(
     check_surfaces(wanted)
     cases = out / "cases"
     check_writable(cases)
-    if json_path is not None:
-        _check_file(json_path)
+    for option, path in (("--json", json_path), ("--markdown", markdown_path)):
+        if path is not None:
+            _check_file(option, path)
     if use_ledger:
         ledger()  # a damaged entry is said before the search, not after
     stdout, stderr = console(), console(stderr=True)
@@ -176,6 +181,8 @@ def run(
         print_report(stdout, report, collected.paths)
         if json_path is not None:
             write_report(report, json_path)
+        if markdown_path is not None:
+            write_atomically(markdown_path, to_markdown(report).encode())
     if broken is not None:
         raise broken
     for sentence in _failures(report):
@@ -183,10 +190,10 @@ def run(
     return _exit_code(report, stop.signal)
 
 
-def _check_file(path: Path) -> None:
+def _check_file(option: str, path: Path) -> None:
     """Find out before the run whether `path` can be written after it."""
     if path.is_dir():
-        raise UsageError(f"--json {printable(str(path))} is a folder: name a file.")
+        raise UsageError(f"{option} {printable(str(path))} is a folder: name a file.")
     check_writable(path.parent)
 
 

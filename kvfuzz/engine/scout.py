@@ -27,6 +27,7 @@ from kvfuzz.engine.messages import (
 )
 from kvfuzz.engine.session import Session, Tally
 from kvfuzz.engine.shrink import shrink
+from kvfuzz.engine.simplify import Broken, simplified
 from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
@@ -48,7 +49,6 @@ _RESTART_MIXES = 500
 _RESTARTS = 3
 
 Send = Callable[[Message], None]
-Broken = Callable[[Scenario], Violation | None]
 
 
 def _complexity(scenario: Scenario) -> tuple[int, int, int]:
@@ -87,7 +87,7 @@ class Scout:
                 self._report()
                 reported = now
             self._heartbeat.beat(place)
-            for violation in self._session.judge(scenario, self._tally):
+            for violation in self._session.judge(scenario, self._tally, place.number):
                 digest = fingerprint(self._session.surface, violation)
                 if digest not in seen:
                     seen.add(digest)
@@ -192,6 +192,7 @@ class Scout:
         shrunk = self._shrunk(recorded, broken, MOST_LAYERS) or original
         if first.symptom not in ("time-out", "memory"):  # those take seconds a try
             shrunk = min([shrunk, *self._restarts(broken, len(shrunk))], key=_complexity)
+            shrunk = simplified(shrunk, broken, session.target.dialect)
         session.call_seconds = CALL_SECONDS
         # A call that is only slow is no time-out: the full limit has the last word.
         if (last := broken(shrunk)) is not None:

@@ -209,7 +209,9 @@ class Session:
             changed = "the dict had other entries"
         return changed
 
-    def judge(self, scenario: Scenario, tally: Tally | None = None) -> list[Violation]:
+    def judge(
+        self, scenario: Scenario, tally: Tally | None = None, number: int = 0
+    ) -> list[Violation]:
         """Ask about `scenario` and return every violation.
 
         Args:
@@ -217,12 +219,12 @@ class Session:
             tally: Counts the trial, as one of many in a search: rules that
                 call again then judge one in CALLS_AGAIN_SHARE. Without it
                 all do, and thoroughly.
+            number: Which of the many; decides which rules are due.
         """
         answer = self.ask(dict(scenario.mix))
         thorough = tally is None or answer.changed is not None
-        turn = 0
+        turn = number % CALLS_AGAIN_SHARE
         if tally is not None:
-            turn = tally.mixes % CALLS_AGAIN_SHARE
             tally.mixes += 1
             tally.outcomes[outcome_name(answer.outcome)] += 1
         trial = _Trial(self, scenario, answer, thorough=thorough)

@@ -119,8 +119,9 @@ def find_known(fingerprint: str) -> KnownFinding | None:
 def write_entry(known: KnownFinding, observed: dict[str, Observation]) -> None:
     """Write the entry back with other observations, releases in order."""
     entry = known.entry
+    stated = msgspec.to_builtins(entry).items()
     data: dict[str, Any] = {
-        **msgspec.to_builtins(entry),
+        **{field: value for field, value in stated if value != ""},
         "scenario": scenario_to_json(known.witness),
         "observed": {release: observed[release] for release in sorted(observed, key=Version)},
     }

@@ -39,7 +39,10 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
         print_finding(out, finding, paths.get(path_key(finding), ""))
     if len(report.new) > 1:
         _print_index(out, report.new, paths)
-    verdict = f"{count(len(report.new), 'new finding')}, {len(known)} known. Seed {report.seed}."
+    known_ids = {finding.id for finding in known}
+    verdict = (
+        f"{count(len(report.new), 'new finding')}, {len(known_ids)} known. Seed {report.seed}."
+    )
     out.say(verdict, style="bold red" if report.new else "bold green")
 
 
@@ -93,19 +96,20 @@ def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
 
 
 def _print_known(out: QuietConsole, findings: Iterable[Finding]) -> None:
-    shown = False
+    targets: dict[str, list[str]] = {}
     for finding in findings:
-        known = find_known(finding.fingerprint)
-        if known is None:
-            continue
-        if not shown:
-            out.say("Known findings", style="bold")
-        shown = True
+        targets.setdefault(finding.fingerprint, []).append(finding.target)
+    if targets:
+        out.say("Known findings", style="bold")
+    for fingerprint, uris in targets.items():
+        known = find_known(fingerprint)
+        assert known is not None, "a finding is known because the ledger has it"
         entry = known.entry
-        out.say(f"  {entry.id} on {printable(finding.target)}: {printable(entry.title)}")
+        where = uris[0] if len(uris) == 1 else f"{len(uris)} targets"
+        out.say(f"  {entry.id} on {printable(where)}: {printable(entry.title)}")
         why = f"{REASONS[entry.reason]}; {printable(known.range)}. {printable(entry.explanation)}"
         out.print(Padding(Text(why, style="dim"), (0, 0, 0, 4)))
-    if shown:
+    if targets:
         out.say()
 
 

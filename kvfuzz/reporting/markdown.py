@@ -28,7 +28,7 @@ def _verdict(report: Report) -> str:
         return f"Incomplete: {', '.join(failed)} could not be tested."
     if report.new:
         return f"{len(report.new)} new findings."
-    known = len(report.findings)
+    known = len({finding.id for finding in report.findings})
     return f"Nothing new; {known} known findings." if known else "Nothing found."
 
 

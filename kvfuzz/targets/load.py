@@ -19,6 +19,7 @@ import msgspec
 from kvfuzz.errors import TargetError
 from kvfuzz.pages import Dialect
 from kvfuzz.targets.base import NeutralTarget, Target
+from kvfuzz.targets.sentences import said
 from kvfuzz.targets.uri import (
     Checkout,
     Factory,
@@ -140,7 +141,7 @@ def _installed(uri: str) -> Target:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # importing all of vLLM can end in SystemExit too
-        _cannot_import("the installed vLLM", error)
+        _cannot_import("The installed vLLM", error)
     try:
         known = version("vllm")
     except PackageNotFoundError:
@@ -149,7 +150,7 @@ def _installed(uri: str) -> Target:
 
 
 def _cannot_import(what: str, error: BaseException) -> NoReturn:
-    raise TargetError(f"{what} cannot be imported: {type(error).__name__}: {error}") from None
+    raise TargetError(f"{what} cannot be imported: {said(error)}") from None
 
 
 def _made(uri: str, module_name: str, name: str) -> Target:
@@ -183,7 +184,7 @@ def _target_of(uri: str, factory: Callable[[], Any], version: str) -> Target:
     except (KeyboardInterrupt, TargetError):
         raise
     except BaseException as error:
-        raise TargetError(f"The factory of {uri} failed: {type(error).__name__}: {error}") from None
+        raise TargetError(f"The factory of {uri} failed: {said(error)}") from None
     if all(callable(getattr(made, method, None)) for method in _TARGET_METHODS):
         surfaces = getattr(made, "surfaces", None)
         if (

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from kvfuzz.errors import HarnessFault, TargetError
+from kvfuzz.targets.sentences import said
 
 #: The modules that a planner is, and what they compute with.
 REAL_MODULES: Final = frozenset(
@@ -254,7 +255,7 @@ def _explained(folder: Path, what: str) -> Iterator[None]:
     except StandInUsed as error:
         raise TargetError(f"{what} cannot be loaded alone. {error}") from None
     except Exception as error:
-        raise TargetError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from None
+        raise TargetError(f"{what} cannot be loaded: {said(error)}") from None
 
 
 def load_planner(folder: Path, what: str) -> PlannerModules:

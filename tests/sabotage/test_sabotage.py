@@ -17,8 +17,8 @@ def _tally(planner: NeutralPlanner, mixes: int, seed: int) -> Tally:
     session = Session(NeutralTarget("sabotaged", planner, "0"), "pack")
     tally = Tally()
     choose = SeededChoices(seed).choose
-    for _ in range(mixes):
-        session.judge(build_mix(choose), tally)
+    for number in range(mixes):
+        session.judge(build_mix(choose), tally, number)
     return tally
 
 

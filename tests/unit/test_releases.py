@@ -18,7 +18,6 @@ import pytest
 from kvfuzz.errors import TargetError
 from kvfuzz.targets import archive, index
 from kvfuzz.targets.load import Prepared, prepare
-from kvfuzz.targets.pip_config import pip_settings
 from kvfuzz.targets.releases import available_releases, cached_releases, ensure_release
 
 SOURCES: Final = {
@@ -381,40 +380,3 @@ def test_two_processes_at_once(repository: Repository, cache: Path):
     assert said == [f"{folder} False\n", f"{folder} False\n", f"{folder} True\n"]
     assert set(files_of(folder)) == {*SOURCES, "manifest.json"}
     assert leftovers(cache) == []
-
-
-def test_pip_settings_come_from_its_files_and_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    for name in list(os.environ):
-        if name.startswith("PIP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
-    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "everyone"))
-    files = {
-        "everyone/pip/pip.conf": "[global]\nindex_url = one\nextra-index-url =\n  a\n  b\n",
-        ".pip/pip.conf": "[global]\nindex-url = two\ntimeout = 2\nproxy = 2\n",
-        ".config/pip/pip.conf": "[download]\ntimeout = 3\n[global]\nproxy = 3\n",
-        "more.conf": "[global]\ntimeout = 4\nproxy = 4\n[install]\nproxy = 5\n",
-        "broken.conf": "index-url = x\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    names = ("index-url", "extra-index-url", "timeout", "proxy")
-
-    def settings() -> list[str | None]:
-        found = pip_settings()
-        return [found.get(name) for name in names]
-
-    assert settings() == ["two", "\na\nb", "3", "3"]
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "more.conf"))
-    assert settings() == ["one", "\na\nb", "4", "4"]
-    monkeypatch.setenv("PIP_INDEX_URL", "env")
-    monkeypatch.setenv("PIP_PROXY", "")
-    assert settings() == ["env", "\na\nb", "4", "4"]
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "broken.conf"))
-    assert settings() == ["env", "\na\nb", None, None]
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    assert settings() == ["env", None, None, None]

@@ -18,7 +18,7 @@ from kvfuzz.outcomes import Group, Plan
 from kvfuzz.pages import PageRules
 from kvfuzz.specs import MLAAttentionSpec, SlidingWindowMLASpec
 from kvfuzz.targets.eras import adapt
-from kvfuzz.targets.load import Prepared, load
+from kvfuzz.targets.load import Prepared, load, prepare
 from kvfuzz.targets.standalone import PlannerModules, StandIn, StandInUsed, load_planner
 
 INTERFACE = """
@@ -271,7 +271,9 @@ def types_of(base: Any) -> Any:
 def test_uses_that_are_fine():
     def annotated(a: X | None, b: None | X, c: list[X], d: X[int]) -> dict[str, X]: ...  # noqa: RUF036
 
-    assert typing.get_args(annotated.__annotations__["return"])[1] is X
+    hints = typing.get_type_hints(annotated)
+    assert [hints[name] for name in "abd"] == [X, X, X]
+    assert typing.get_args(hints["return"])[1] is X
     assert typing.get_args(typing.Optional[X])[0] is X  # noqa: UP045
     assert typing.get_args(typing.Union[int, X])[1] is X  # noqa: UP007
     assert issubclass(types_of(X), ABC)
@@ -325,3 +327,33 @@ def test_what_cannot_be_loaded(
 def test_one_process_one_planner(planner: PlannerModules, tmp_path: Path):
     with pytest.raises(TargetError, match="one process holds one planner"):
         load_planner(tmp_path, "another")
+
+
+def test_the_installed_vllm(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
+    logger = "from types import SimpleNamespace\n"
+    logger += "def init_logger(name): return SimpleNamespace(warning_once=print)"
+    folder = make(
+        **dict.fromkeys(["__init__.py", "v1/__init__.py", "v1/core/__init__.py"], ""),
+        **{
+            "config/__init__.py": "class VllmConfig: ...",
+            "logger.py": logger,
+            "platforms/__init__.py": "current_platform = None",
+            "v1/request.py": "class Request: is_streaming = True",
+        },
+    )
+    info = folder / "vllm-0.7.dist-info" / "METADATA"
+    info.parent.mkdir()
+    info.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.7\n")
+    monkeypatch.syspath_prepend(folder)
+    target = load(prepare("vllm"))
+    assert (target.uri, target.version, target.surfaces) == ("vllm", "0.7", ("pack",))
+    assert target.call("pack", {"ask": target.translate(SPECS["mla"])}) is True
+
+
+def test_an_installed_vllm_that_cannot_be_imported(
+    make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(make(**{"__init__.py": "raise ImportError('no\\n  CUDA')"}))
+    with pytest.raises(TargetError) as caught:
+        load(prepare("vllm"))
+    assert str(caught.value) == "The installed vLLM cannot be imported: ImportError: no CUDA"

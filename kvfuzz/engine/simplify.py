@@ -1,0 +1,54 @@
+"""The last pass over a shrunk mix: what Hypothesis cannot take away, taken away by hand.
+
+Hypothesis shrinks the choices from which a mix was built. A layer in the
+middle of a pattern, or a field that came with others, may have no choice of
+its own; here each is tried for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from kvfuzz.invariants import Violation
+from kvfuzz.pages import DEFAULTS, Dialect
+from kvfuzz.specs import LayerSpec, Scenario
+from kvfuzz.strategies import constraints
+
+#: The violation sought, if a scenario has it.
+Broken = Callable[[Scenario], Violation | None]
+
+
+def _renamed(specs: list[LayerSpec]) -> Scenario:
+    return Scenario(mix=tuple((f"layers.{i}", spec) for i, spec in enumerate(specs)))
+
+
+def _plainer(spec: LayerSpec, dialect: Dialect) -> Iterator[LayerSpec]:
+    """Valid specs with one field of `spec` at its default."""
+    for name, default in DEFAULTS[spec.kind].items():
+        if default is not msgspec.NODEFAULT and getattr(spec, name) != default:
+            plainer = msgspec.structs.replace(spec, **{name: default})
+            if not constraints.broken(plainer, dialect):
+                yield plainer
+
+
+def _smaller(scenario: Scenario, dialect: Dialect) -> Iterator[Scenario]:
+    """Scenarios that are one step simpler: a layer less, or a field at its default."""
+    specs = [spec for _, spec in scenario]
+    for number in reversed(range(len(specs))):
+        if len(specs) > 1:
+            yield _renamed(specs[:number] + specs[number + 1 :])
+    for spec in dict.fromkeys(specs):
+        for plainer in _plainer(spec, dialect):
+            yield _renamed([plainer if other == spec else other for other in specs])
+
+
+def simplified(scenario: Scenario, broken: Broken, dialect: Dialect) -> Scenario:
+    """The scenario after every such step that keeps it broken; it may be the same."""
+    steps = _smaller(scenario, dialect)
+    while (candidate := next(steps, None)) is not None:
+        if broken(candidate) is not None:
+            scenario = candidate
+            steps = _smaller(scenario, dialect)
+    return scenario
