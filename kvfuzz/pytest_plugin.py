@@ -115,10 +115,11 @@ def kvfuzz_check(
 
 def _expected(session: Session, violation: Violation) -> bool:
     from kvfuzz.findings import fingerprint
-    from kvfuzz.ledger import find_known
+    from kvfuzz.ledger import find_expected
 
-    known = find_known(fingerprint(session.surface, violation))
-    return known is not None and known.expected_of(session.target.version)
+    target = session.target
+    digest = fingerprint(session.surface, violation)
+    return find_expected(digest, target.uri, target.version) is not None
 
 
 def _as_case(session: Session, violation: Violation, scenario: Scenario) -> str:

@@ -13,7 +13,7 @@ from kvfuzz.engine.replay import Verdict, known_item, replay
 from kvfuzz.errors import Exit, TargetError, UsageError
 from kvfuzz.files import check_writable, printable
 from kvfuzz.findings import Finding
-from kvfuzz.ledger import KnownFinding, find_known, ledger, ledger_folder, write_entry
+from kvfuzz.ledger import KnownFinding, find_expected, ledger, ledger_folder, write_entry
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Refusal, outcome_name
 from kvfuzz.reporting.console import count
 from kvfuzz.reporting.mix import align
@@ -87,9 +87,11 @@ def unexpected(verdict: Verdict, *, use_ledger: bool) -> list[Finding]:
     """Violations other than the case's own that no ledger entry expects of the target."""
     others = []
     for finding in verdict.findings:
-        known = find_known(finding.fingerprint) if use_ledger else None
-        expected = known is not None and known.expected_of(verdict.version)
-        if not expected and not _own(verdict.item.case, finding):
+        if _own(verdict.item.case, finding):
+            continue
+        if not use_ledger or not find_expected(
+            finding.fingerprint, verdict.target, verdict.version
+        ):
             others.append(finding)
     return others
 
@@ -97,7 +99,7 @@ def unexpected(verdict: Verdict, *, use_ledger: bool) -> list[Finding]:
 def _code(verdict: Verdict, *, use_ledger: bool, recorded: bool = False) -> Exit:
     """The exit code that one verdict alone would give; drift that was `recorded` is none."""
     others = unexpected(verdict, use_ledger=use_ledger)
-    if use_ledger and verdict.item.known is not None:
+    if use_ledger and verdict.known is not None:
         drifted = verdict.drifted and not recorded
         return Exit.LEDGER_DRIFT if drifted or others else Exit.OK
     if isinstance(verdict.outcome, NotExpressible):
@@ -130,7 +132,7 @@ def _print(out: QuietConsole, verdicts: Sequence[Verdict], *, use_ledger: bool) 
         target = _target(verdict)
         code = _code(verdict, use_ledger=use_ledger)
         says = "-"
-        if use_ledger and verdict.item.known is not None:
+        if use_ledger and verdict.known is not None:
             says = verdict.expected or "not recorded"
             says += " (drift)" if verdict.drifted else ""
         rows.append((name, target, outcome_name(verdict.outcome), verdict.observation, says))
@@ -162,7 +164,7 @@ def _update(out: QuietConsole, verdicts: Sequence[Verdict]) -> None:
     """Write what was observed into the ledger's files, and say what that changes."""
     entries: dict[str, tuple[KnownFinding, list[Verdict]]] = {}
     for verdict in verdicts:
-        known = verdict.item.known
+        known = verdict.known
         if known is not None:
             entries.setdefault(known.entry.id, (known, []))[1].append(verdict)
     changes = 0

@@ -16,7 +16,7 @@ from kvfuzz.engine.messages import Fault, Loaded, Replayed, ReplayJob
 from kvfuzz.engine.supervisor import Worker, run_to_end
 from kvfuzz.errors import TargetError
 from kvfuzz.findings import Finding
-from kvfuzz.ledger import KnownFinding, Observation, find_known, ledger
+from kvfuzz.ledger import KnownFinding, Observation, find_known, ledger, speaks_of
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Refusal
 from kvfuzz.specs import Scenario
 from kvfuzz.targets.load import Prepared
@@ -38,6 +38,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         item: What was replayed.
         target: URI of the target.
         version: Its version.
+        known: The ledger's entry for the item, if the ledger speaks of the target.
         outcome: The outcome of the call.
         observation: In the ledger's words; about the item's own finding if it
             names one, else about every invariant of the surface.
@@ -47,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     item: Item
     target: str
     version: str
+    known: KnownFinding | None
     outcome: Outcome
     observation: Observation
     findings: tuple[Finding, ...]
@@ -54,7 +56,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expected(self) -> Observation | None:
         """What the ledger has recorded of this version; None if nothing."""
-        return self.item.known.observed(self.version) if self.item.known else None
+        return self.known.observed(self.version) if self.known else None
 
     @property
     def drifted(self) -> bool:
@@ -124,6 +126,7 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
                     item=item,
                     target=prepared.uri,
                     version=version,
+                    known=item.known if speaks_of(prepared.uri) else None,
                     outcome=outcome,
                     observation=_observation(item.case, outcome, findings),
                     findings=findings,

@@ -41,7 +41,7 @@ from kvfuzz.engine.session import Tally
 from kvfuzz.engine.supervisor import Worker, pause
 from kvfuzz.findings import Finding, fingerprint
 from kvfuzz.invariants.conduct import crash_violation
-from kvfuzz.ledger import find_known, ledger
+from kvfuzz.ledger import find_expected, ledger
 from kvfuzz.targets.load import Prepared
 
 #: Workers of one surface that may die before its search is given up: each
@@ -216,8 +216,10 @@ class _Search:
             before = findings[at]
             if before.shrunk and len(before.scenario) <= len(finding.scenario):
                 return
-        known = find_known(finding.fingerprint) if self._settings.use_ledger else None
-        if known is not None and known.expected_of(finding.version):
+        known = None
+        if self._settings.use_ledger:
+            known = find_expected(finding.fingerprint, finding.target, finding.version)
+        if known is not None:
             finding = msgspec.structs.replace(finding, status="known", ledger=known.entry.id)
         if at is None:
             self._found[finding.fingerprint] = len(findings)

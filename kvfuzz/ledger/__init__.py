@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from kvfuzz.cases import Case, read_case
 from kvfuzz.errors import UsageError
@@ -64,13 +64,24 @@ class KnownFinding(msgspec.Struct, frozen=True):
         """What `version` did with the witness, None if that was not recorded."""
         return self.entry.observed.get(version)
 
-    def expected_of(self, version: str) -> bool:
-        """Whether a finding of this fingerprint is no news on `version`.
+    def expected_of(self, target: str, version: str) -> bool:
+        """Whether a finding of this fingerprint is no news on a target of that version.
 
-        It is news on a release whose witness was seen to hold: then another
+        A version that was not recorded is taken to do
+        as the newest recorded one before it; the newest of all, if it cannot
+        be placed. It is news on a release whose witness holds: then another
         mix has brought the bug back.
         """
-        return self.observed(version) in (None, "violates")
+        if not speaks_of(target):
+            return False
+        releases = sorted(self.entry.observed, key=Version)
+        try:
+            wanted = Version(version)
+        except InvalidVersion:
+            nearest = releases[-1:]
+        else:
+            nearest = [r for r in releases if Version(r) <= wanted][-1:] or releases[:1]
+        return not nearest or self.entry.observed[nearest[0]] == "violates"
 
     @property
     def range(self) -> str:
@@ -109,6 +120,17 @@ def ledger() -> tuple[KnownFinding, ...]:
             raise UsageError(f"{path.name} must be named after its id, {entry.id}.")
         known.append(KnownFinding(entry, witness, path))
     return tuple(known)
+
+
+def speaks_of(target: str) -> bool:
+    """Whether the ledger has a say on a target: what vLLM does excuses nobody else's planner."""
+    return target == "vllm" or target.startswith(("vllm==", "vllm@"))
+
+
+def find_expected(fingerprint: str, target: str, version: str) -> KnownFinding | None:
+    """The entry of that fingerprint if it is no news on the target, else None."""
+    known = find_known(fingerprint)
+    return known if known is not None and known.expected_of(target, version) else None
 
 
 def find_known(fingerprint: str) -> KnownFinding | None:

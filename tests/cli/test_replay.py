@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kvfuzz.commands.replay
+import kvfuzz.engine.replay
 import kvfuzz.ledger
 from kvfuzz.engine.session import Session
 from kvfuzz.findings import finding_id, fingerprint
@@ -66,6 +67,9 @@ def write_ledger(
     folder.mkdir()
     for module in (kvfuzz.ledger, kvfuzz.commands.replay):
         monkeypatch.setattr(module, "ledger_folder", lambda: folder)
+    # These planners stand in for releases, of which alone the ledger speaks.
+    for module in (kvfuzz.ledger, kvfuzz.engine.replay):
+        monkeypatch.setattr(module, "speaks_of", lambda target: target in (OLD, NEW, IMPURE))
 
     def write(data: dict[str, Any]) -> Path:
         kvfuzz.ledger.ledger.cache_clear()
