@@ -42,6 +42,8 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
         witnesses: Fingerprint -> witness, of what the ledger knows: not shrunk
             if the witness shows it.
         done: Fingerprints that are not to be sent again.
+        claims: Folder that the workers of a search share: a file a
+            fingerprint, made by the one that shrinks it.
     """
 
     target: Prepared
@@ -54,6 +56,7 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     mixes: int | None
     witnesses: dict[str, Scenario]
     done: list[str]
+    claims: str
 
 
 class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -132,6 +133,7 @@ class _Search:
         self._workers: list[Worker] = []
         self._pending: dict[int, str] = {}  # id of worker -> fingerprint it shrinks
         self._found: dict[str, int] = {}  # fingerprint -> its place in report.findings
+        self._claims = TemporaryDirectory(prefix="kvfuzz-", ignore_cleanup_errors=True)
         self._deaths = 0
         self._started: float | None = None
 
@@ -160,6 +162,7 @@ class _Search:
         finally:
             for worker in self._workers:
                 worker.end()
+            self._claims.cleanup()
         yield Searching(self._prepared.uri, self.report, 0.0)
 
     def _left(self) -> float | None:
@@ -182,6 +185,7 @@ class _Search:
             mixes=self._settings.mixes,
             witnesses=witnesses,
             done=list(self._found),
+            claims=self._claims.name,
         )
 
     def _take(self, worker: Worker, message: Message) -> Iterator[Event]:

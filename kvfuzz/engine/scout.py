@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -27,7 +28,7 @@ from kvfuzz.engine.messages import (
 )
 from kvfuzz.engine.session import Session, Tally
 from kvfuzz.engine.shrink import shrink
-from kvfuzz.engine.simplify import Broken, simplified
+from kvfuzz.engine.simplify import Broken, complexity, is_plain, simplified
 from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
@@ -51,10 +52,13 @@ _RESTARTS = 3
 Send = Callable[[Message], None]
 
 
-def _complexity(scenario: Scenario) -> tuple[int, int, int]:
-    """Orders scenarios by what a reader has to take in: layers, distinct specs, text."""
-    specs = {spec for _, spec in scenario}
-    return len(scenario), len(specs), sum(len(msgspec.json.encode(spec)) for spec in specs)
+def _claimed(folder: Path, digest: str) -> bool:
+    """Whether this worker is the first of its search to meet a fingerprint, and so shrinks it."""
+    try:
+        (folder / digest).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 class Scout:
@@ -91,6 +95,8 @@ class Scout:
                 digest = fingerprint(self._session.surface, violation)
                 if digest not in seen:
                     seen.add(digest)
+                    if not _claimed(Path(job.claims), digest):
+                        continue
                     self._report()
                     self._send(Violated(self._finding(violation, scenario), place))
                     witness = job.witnesses.get(digest)
@@ -191,13 +197,42 @@ class Scout:
         session.call_seconds = _SHRINK_CALL_SECONDS
         shrunk = self._shrunk(recorded, broken, MOST_LAYERS) or original
         if first.symptom not in ("time-out", "memory"):  # those take seconds a try
-            shrunk = min([shrunk, *self._restarts(broken, len(shrunk))], key=_complexity)
-            shrunk = simplified(shrunk, broken, session.target.dialect)
+            shrunk = self._plainest(shrunk, broken)
         session.call_seconds = CALL_SECONDS
         # A call that is only slow is no time-out: the full limit has the last word.
         if (last := broken(shrunk)) is not None:
             return self._finding(last, shrunk, shrunk=True)
         return self._finding(first, original)
+
+    def _plainest(self, shrunk: Scenario, broken: Broken) -> Scenario:
+        """The simplest mix with the same violation that further starts lead to.
+
+        Shrinking goes downhill from where it starts: from a mix shaped like a
+        certain model it may end in an odd corner. Small random mixes are
+        other starts, until none is simpler.
+        """
+        dialect = self._session.target.dialect
+        shrunk = simplified(shrunk, broken, dialect)
+        for _ in range(_RESTARTS):
+            most_layers = len(shrunk) - is_plain(shrunk)
+            recorded = self._small_start(broken, most_layers) if most_layers else None
+            if recorded is None:
+                break
+            other = self._shrunk(recorded, broken, most_layers)
+            other = other and simplified(other, broken, dialect)
+            if other is None or complexity(other) >= complexity(shrunk):
+                break
+            shrunk = other
+        return shrunk
+
+    def _small_start(self, broken: Broken, most_layers: int) -> list[int] | None:
+        """The choices of a mix of at most so many layers with the violation, if one turns up."""
+        for number in range(_RESTART_MIXES):
+            choices = SeededChoices(number)
+            choices.record()
+            if broken(self._build(choices.choose, max_layers=most_layers)) is not None:
+                return choices.recorded
+        return None
 
     def _shrunk(self, recorded: list[int], broken: Broken, most_layers: int) -> Scenario | None:
         mixes = spec_mixes(
@@ -205,28 +240,3 @@ class Scout:
         )
         found = shrink(recorded, mixes, broken, seconds=_SHRINK_SECONDS)
         return found and found[0]
-
-    def _restarts(self, broken: Broken, most_layers: int) -> Iterator[Scenario]:
-        """Minimal scenarios of the same violation, reached from small random mixes.
-
-        Shrinking goes downhill from where it starts: from a mix shaped like a
-        certain model it may end in an odd corner. A few starts among mixes
-        that are no larger than the first result find a plainer one.
-        """
-        starts = 0
-        for number in range(_RESTART_MIXES):
-            choices = SeededChoices(number)
-            choices.record()
-            mix = build_mix(
-                choices.choose,
-                dialect=self._session.target.dialect,
-                shape="any",
-                max_layers=most_layers,
-            )
-            if broken(mix) is not None:
-                found = self._shrunk(choices.recorded, broken, most_layers)
-                if found is not None:
-                    yield found
-                starts += 1
-                if starts == _RESTARTS:
-                    return

@@ -44,6 +44,21 @@ def _smaller(scenario: Scenario, dialect: Dialect) -> Iterator[Scenario]:
             yield _renamed([plainer if other == spec else other for other in specs])
 
 
+def complexity(scenario: Scenario) -> tuple[int, int, int]:
+    """Orders scenarios by what a reader has to take in: layers, distinct specs, text."""
+    specs = {spec for _, spec in scenario}
+    return len(scenario), len(specs), sum(len(msgspec.json.encode(spec)) for spec in specs)
+
+
+def is_plain(scenario: Scenario) -> bool:
+    """Whether every field that has a default is at it."""
+    return all(
+        default is msgspec.NODEFAULT or getattr(spec, name) == default
+        for _, spec in scenario
+        for name, default in DEFAULTS[spec.kind].items()
+    )
+
+
 def simplified(scenario: Scenario, broken: Broken, dialect: Dialect) -> Scenario:
     """The scenario after every such step that keeps it broken; it may be the same."""
     steps = _smaller(scenario, dialect)
