@@ -121,12 +121,8 @@ def read_case(path: Path, form: type[CaseT]) -> tuple[CaseT, Scenario]:
     return case, scenario_from_wire(case.scenario, shown)
 
 
-def write_case(finding: Finding, folder: Path) -> Path:
-    """Write the finding's case file into `folder`, whole or not at all; its path.
-
-    Raises:
-        UsageError: The folder cannot be written.
-    """
+def case_text(finding: Finding) -> bytes:
+    """The finding's case file, as it is written."""
     case = {
         "format": FORMAT,
         "id": finding.id,
@@ -139,6 +135,15 @@ def write_case(finding: Finding, folder: Path) -> Path:
         "scenario": scenario_to_json(finding.scenario),
         "kvfuzz": __version__,
     }
+    return msgspec.json.format(msgspec.json.encode(case)) + b"\n"
+
+
+def write_case(finding: Finding, folder: Path) -> Path:
+    """Write the finding's case file into `folder`, whole or not at all; its path.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
     path = folder / f"{finding.id}.json"
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(case)) + b"\n")
+    write_atomically(path, case_text(finding))
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+@lru_cache(maxsize=1024)
 def mask(message: str, layers: tuple[str, ...]) -> str:
     """The message with layer names, quoted text and numbers replaced, so that like bugs agree."""
     for name in sorted(layers, key=len, reverse=True):
@@ -30,10 +32,16 @@ def fingerprint(surface: str, violation: Violation) -> str:
     exception's type, the function that raised it and its masked message: no
     line numbers, no paths, nothing that differs between processes.
     """
-    parts = [surface, violation.invariant, violation.symptom]
-    if violation.place is not None:
-        exception, function, message = violation.place
-        parts += [exception, function, mask(message, violation.layers)]
+    if violation.place is None:
+        return _digest(surface, violation.invariant, violation.symptom)
+    exception, function, message = violation.place
+    masked = mask(message, violation.layers)
+    return _digest(surface, violation.invariant, violation.symptom, exception, function, masked)
+
+
+# A search meets the same few violations over and over.
+@lru_cache(maxsize=1024)
+def _digest(*parts: str) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 

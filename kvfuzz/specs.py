@@ -69,6 +69,7 @@ class AttentionSpec(
     frozen=True,
     kw_only=True,
     omit_defaults=True,
+    repr_omit_defaults=True,
     forbid_unknown_fields=True,
     tag_field="kind",
 ):

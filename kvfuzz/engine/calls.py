@@ -15,15 +15,47 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+import msgspec
 import psutil
 
 from kvfuzz.outcomes import Crash, Refusal
 
-#: Seconds after which a call is stopped. A call takes well under a millisecond.
-CALL_SECONDS: Final = 2.0
-#: Bytes by which a call may make the process grow.
-CALL_BYTES: Final = 1 << 30
-_TICK_SECONDS: Final = 0.1
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things may take and how large they may get.
+
+    Attributes:
+        load_seconds: Loading a target, its imports included.
+        call_seconds: One call. It takes well under a millisecond.
+        call_bytes: Bytes by which one call may make its process grow.
+        shrink_call_seconds: One call while a time-out is shrunk: most of the
+            mixes tried hang too.
+        shrink_seconds: Shrinking one finding; then the smallest so far will do.
+        silent_seconds: A trial, which is a few calls, each of them stopped
+            from inside where that works. A worker is ended after that.
+    """
+
+    load_seconds: float = 180.0
+    call_seconds: float = 2.0
+    call_bytes: int = 1 << 30
+    shrink_call_seconds: float = 0.25
+    shrink_seconds: float = 30.0
+    silent_seconds: float = 10.0
+
+    @property
+    def growth_bytes(self) -> int:
+        """Bytes by which a worker may grow over its size when loaded."""
+        return 2 * self.call_bytes
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+#: Symptoms that a busy machine can have, rather than the planner: only those
+#: that come back count.
+PASSING: Final = ("time-out", "memory")
+
+#: The most text of an exception that is kept.
+_MOST_TEXT: Final = 2_000
 
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
 _TWO_WORDS: Final = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}")
@@ -45,15 +77,17 @@ class Watch:
     that loop in Python.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.deadline = 0.0  # monotonic seconds; 0 while no call is in progress
+        self._bytes = limits.call_bytes
+        self._tick_seconds = min(0.1, limits.shrink_call_seconds / 2)
         self._process = psutil.Process()
         self._base = self._process.memory_info().rss
 
     def start(self) -> None:
         """Begin watching this process."""
         signal.signal(signal.SIGALRM, self._tick)
-        signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS, _TICK_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, self._tick_seconds, self._tick_seconds)
 
     def stop(self) -> None:
         """End watching."""
@@ -65,7 +99,7 @@ class Watch:
         elif time.monotonic() > self.deadline:
             self.deadline = 0.0
             raise CallStopped(Crash(symptom="time-out"))
-        elif self._process.memory_info().rss - self._base > CALL_BYTES:
+        elif self._process.memory_info().rss - self._base > self._bytes:
             self.deadline = 0.0
             raise CallStopped(Crash(symptom="memory"))
 
@@ -74,6 +108,15 @@ def _last(traceback: TracebackType | None) -> TracebackType | None:
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     return traceback
+
+
+def _text(error: BaseException) -> str:
+    """The error's message; it may be of any length and encoding, and fail to be made."""
+    try:
+        text = str(error)[:_MOST_TEXT]
+    except Exception:
+        return ""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def classify(error: BaseException) -> Refusal | Crash:
@@ -85,7 +128,7 @@ def classify(error: BaseException) -> Refusal | Crash:
     that failed, so that two assertions of one function are told apart.
     """
     kind = type(error).__name__
-    message = str(error)
+    message = _text(error)
     at = _last(error.__traceback__)
     if (
         isinstance(error, ValueError | NotImplementedError)
@@ -103,10 +146,10 @@ def classify(error: BaseException) -> Refusal | Crash:
     return Crash(symptom="exception", exception=kind, function=function, message=message)
 
 
-def unusable_answer(answer: Any, error: Exception) -> Crash:
+def unusable_answer(answer: Any, error: BaseException) -> Crash:
     """The crash that an answer amounts to if it is no plan at all."""
     return Crash(
         symptom="exception",
         exception="UnusableAnswer",
-        message=f"returned {type(answer).__name__}: {error}",
+        message=f"returned {type(answer).__name__}: {_text(error)}",
     )

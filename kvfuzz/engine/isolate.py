@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import psutil
 
-from kvfuzz.engine.calls import CALL_BYTES, CALL_SECONDS
+from kvfuzz.engine.calls import DEFAULT_LIMITS
 from kvfuzz.outcomes import Crash
 
 _POLL_SECONDS = 0.05
@@ -32,13 +32,20 @@ def _in_child(work: Callable[[], bytes], pipe: int) -> None:
         os._exit(status)
 
 
-def isolated(work: Callable[[], bytes], *, seconds: float = CALL_SECONDS) -> bytes | Crash:
+def isolated(
+    work: Callable[[], bytes],
+    *,
+    seconds: float = DEFAULT_LIMITS.call_seconds,
+    size: int = DEFAULT_LIMITS.call_bytes,
+) -> bytes | Crash:
     """What `work` returns, run in a fork; a Crash if it hangs, dies or eats memory.
 
     Args:
-        work: Must not raise.
+        work: Must not raise, and return something.
         seconds: Wall-clock limit.
+        size: Bytes by which the fork may grow.
     """
+    base = psutil.Process().memory_info().rss
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         # numpy and torch keep idle threads; the fork only computes and exits.
@@ -54,7 +61,6 @@ def isolated(work: Callable[[], bytes], *, seconds: float = CALL_SECONDS) -> byt
     with os.fdopen(reader, "rb", buffering=0) as pipe, selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         child = psutil.Process(pid)
-        base = child.memory_info().rss
         while verdict is None:
             if selector.select(_POLL_SECONDS):
                 piece = pipe.read(1 << 16)
@@ -65,14 +71,15 @@ def isolated(work: Callable[[], bytes], *, seconds: float = CALL_SECONDS) -> byt
                 verdict = Crash(symptom="time-out")
             else:
                 with contextlib.suppress(psutil.Error):
-                    if child.memory_info().rss - base > CALL_BYTES:
+                    if child.memory_info().rss - base > size:
                         verdict = Crash(symptom="memory")
     if verdict is not None:
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if verdict is not None:
         return verdict
-    return bytes(data) if status == 0 else died(status)
+    # A planner may end the process itself, and call that a success.
+    return bytes(data) if status == 0 and data else died(status)
 
 
 def died(status: int) -> Crash:

@@ -1,8 +1,9 @@
 """What a run's process and its workers say to each other, as JSON lines.
 
-A worker is one process with one target in it. It is given one job, and sends
-messages until `Finished` or `Fault`; if it falls silent or dies, the
-heartbeat (`Heartbeat`) tells which mix it was at.
+A worker is one process with one target in it. It is given one job, as a line
+on its standard input, and sends messages until `Finished` or `Fault`; if it
+falls silent or dies, the heartbeat (`Heartbeat`) tells which mix it was at.
+Its standard input stays open for as long as the run is there to listen.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import mmap
 import struct
 import tempfile
-from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from kvfuzz.engine.calls import DEFAULT_LIMITS, Limits
 from kvfuzz.engine.session import Tally
 from kvfuzz.findings import Finding
 from kvfuzz.outcomes import Crash, Outcome
@@ -42,13 +43,14 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
         witnesses: Fingerprint -> witness, of what the ledger knows: not shrunk
             if the witness shows it.
         done: Fingerprints that are not to be sent again.
+        skip: Mixes that ended a worker: not to be judged again.
         claims: Folder that the workers of a search share: a file a
             fingerprint, made by the one that shrinks it.
     """
 
     target: Prepared
     surface: str
-    heartbeat: str
+    heartbeat: int
     seed: int
     start: Place
     stride: int
@@ -57,6 +59,8 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     witnesses: dict[str, Scenario]
     done: list[str]
     claims: str
+    skip: frozenset[Place] = frozenset()
+    limits: Limits = DEFAULT_LIMITS
 
 
 class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
@@ -69,11 +73,12 @@ class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
 
     target: Prepared
     surface: str
-    heartbeat: str
+    heartbeat: int
     seed: int
     place: Place
     fingerprint: str | None
     crash: Crash
+    limits: Limits = DEFAULT_LIMITS
 
 
 class ReplayJob(msgspec.Struct, tag="replay", frozen=True, kw_only=True):
@@ -81,8 +86,9 @@ class ReplayJob(msgspec.Struct, tag="replay", frozen=True, kw_only=True):
 
     target: Prepared
     surface: str
-    heartbeat: str
+    heartbeat: int
     scenarios: list[Scenario]
+    limits: Limits = DEFAULT_LIMITS
 
 
 Job = FuzzJob | ShrinkJob | ReplayJob
@@ -96,9 +102,10 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """Counts since the last such message."""
+    """Counts since the last such message, of mixes up to and with `last` of the job's."""
 
     tally: Tally
+    last: Place | None
 
 
 class Violated(msgspec.Struct, tag="violated", frozen=True):
@@ -138,22 +145,26 @@ Message = Loaded | Progress | Violated | Shrunk | Replayed | Finished | Fault
 class Heartbeat:
     """A few shared bytes: the place of the mix in hand, and a count that moves with it.
 
-    Survives the death of the process that writes it.
+    Survives the death of the process that writes it. Lives in a file without
+    a name, so that it is gone with the last process that holds it.
+
+    Args:
+        file: Descriptor of that file.
     """
 
     _FORM = struct.Struct("<QQQ")
 
-    def __init__(self, path: str) -> None:
-        with Path(path).open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), self._FORM.size)
+    def __init__(self, file: int) -> None:
+        self._map = mmap.mmap(file, self._FORM.size)
         self._count = 0
 
     @classmethod
-    def create(cls) -> tuple[str, Heartbeat]:
-        """A new one in a temporary file, and the file's path."""
-        with tempfile.NamedTemporaryFile(prefix="kvfuzz-", delete=False) as file:
-            file.write(bytes(cls._FORM.size))
-        return file.name, cls(file.name)
+    def create(cls) -> tuple[BinaryIO, Heartbeat]:
+        """A new one, and its file, which the other process is to inherit."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        file.write(bytes(cls._FORM.size))
+        file.flush()
+        return cast(BinaryIO, file), cls(file.fileno())
 
     def beat(self, place: Place) -> None:
         """Say that the mix at `place` is in hand."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kvfuzz.engine.calls import CALL_SECONDS
+from kvfuzz.engine.calls import PASSING
 from kvfuzz.engine.messages import (
     CHUNK,
     FuzzJob,
@@ -41,10 +41,6 @@ from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.layers import MOST_LAYERS
 
 _REPORT_SECONDS = 0.2
-_SHRINK_SECONDS = 30.0
-#: Seconds for a call while a time-out is shrunk: a call takes well under a
-#: millisecond, and most of the mixes tried hang too.
-_SHRINK_CALL_SECONDS = 0.25
 
 _RESTART_MIXES = 500
 _RESTARTS = 3
@@ -82,28 +78,45 @@ class Scout:
     def search(self, job: FuzzJob) -> None:
         """Do the job: send `Violated` and `Shrunk` for each new fingerprint, and counts."""
         seen = set(job.done)
+        last = None
         started = reported = time.monotonic()
         for place, scenario in self._stream(job):
             now = time.monotonic()
             if job.seconds is not None and now - started > job.seconds:
                 break
             if now - reported > _REPORT_SECONDS:
-                self._report()
+                self._report(last)
                 reported = now
             self._heartbeat.beat(place)
+            new = {}
             for violation in self._session.judge(scenario, self._tally, place.number):
                 digest = fingerprint(self._session.surface, violation)
                 if digest not in seen:
                     seen.add(digest)
-                    if not _claimed(Path(job.claims), digest):
-                        continue
-                    self._report()
+                    if _claimed(Path(job.claims), digest):
+                        new[digest] = violation
+            last = place
+            if new:
+                self._report(last)
+                # All as they were met before the first is shrunk: the planner
+                # may end this process meanwhile.
+                for violation in new.values():
                     self._send(Violated(self._finding(violation, scenario), place))
-                    witness = job.witnesses.get(digest)
-                    minimal = witness and self._shown_by(witness, digest)
-                    minimal = minimal or self.shrink(place, digest)
-                    self._send(Shrunk(digest, self._reproduced(minimal)))
-        self._report()
+                for digest, violation in new.items():
+                    if not self._minimal(place, digest, job.witnesses) and violation.symptom in PASSING:
+                        # Only slow, once: what really hangs may be yet to come.
+                        seen.discard(digest)
+                        (Path(job.claims) / digest).unlink(missing_ok=True)
+        self._report(last)
+
+    def _minimal(self, place: Place, digest: str, witnesses: dict[str, Scenario]) -> bool:
+        """Send the finding of that fingerprint, minimal; whether there is one."""
+        self._heartbeat.beat(place)
+        witness = witnesses.get(digest)
+        minimal = witness and self._shown_by(witness, digest)
+        minimal = minimal or self.shrink(place, digest)
+        self._send(Shrunk(digest, self._reproduced(minimal)))
+        return minimal is not None
 
     def _stream(self, job: FuzzJob) -> Iterator[tuple[Place, Scenario]]:
         chunk, first = job.start
@@ -112,12 +125,13 @@ class Scout:
             choose = SeededChoices(self._seed, chunk).choose
             for number in range(size):
                 scenario = self._build(choose)
-                if number >= first:
-                    yield Place(chunk, number), scenario
+                place = Place(chunk, number)
+                if number >= first and place not in job.skip:
+                    yield place, scenario
             chunk, first = chunk + job.stride, 0
 
-    def _report(self) -> None:
-        self._send(Progress(self._tally))
+    def _report(self, last: Place | None) -> None:
+        self._send(Progress(self._tally, last))
         self._tally = Tally()
 
     def _finding(
@@ -136,7 +150,6 @@ class Scout:
 
     def judge(self, scenario: Scenario) -> tuple[Finding, ...]:
         """The findings that a thorough look at one scenario gives."""
-        self._heartbeat.beat(Place(0, 0))
         return tuple(
             self._finding(violation, scenario, shrunk=True)
             for violation in self._session.judge(scenario)
@@ -182,6 +195,8 @@ class Scout:
             deterministic, or was only slow.
         """
         session = self._session
+        limits = session.limits
+        deadline = time.monotonic() + limits.shrink_seconds
         recorded, original = self._rebuild(place)
 
         def broken(scenario: Scenario) -> Violation | None:
@@ -194,23 +209,28 @@ class Scout:
         first = broken(original)
         if first is None:
             return None
-        session.call_seconds = _SHRINK_CALL_SECONDS
-        shrunk = self._shrunk(recorded, broken, MOST_LAYERS) or original
-        if first.symptom not in ("time-out", "memory"):  # those take seconds a try
-            shrunk = self._plainest(shrunk, broken)
-        session.call_seconds = CALL_SECONDS
+        if first.symptom == "time-out":  # not of memory, which takes its time to be filled
+            session.call_seconds = limits.shrink_call_seconds
+        shrunk = self._shrunk(recorded, broken, MOST_LAYERS, deadline) or original
+        if first.symptom not in PASSING:  # those take long a try
+            shrunk = self._plainest(shrunk, broken, deadline)
+        session.call_seconds = limits.call_seconds
         # A call that is only slow is no time-out: the full limit has the last word.
         if (last := broken(shrunk)) is not None:
             return self._finding(last, shrunk, shrunk=True)
         return self._finding(first, original)
 
-    def _plainest(self, shrunk: Scenario, broken: Broken) -> Scenario:
+    def _plainest(self, shrunk: Scenario, still_broken: Broken, deadline: float) -> Scenario:
         """The simplest mix with the same violation that further starts lead to.
 
         Shrinking goes downhill from where it starts: from a mix shaped like a
         certain model it may end in an odd corner. Small random mixes are
         other starts, until none is simpler.
         """
+
+        def broken(scenario: Scenario) -> Violation | None:
+            return still_broken(scenario) if time.monotonic() < deadline else None
+
         dialect = self._session.target.dialect
         shrunk = simplified(shrunk, broken, dialect)
         for _ in range(_RESTARTS):
@@ -218,7 +238,7 @@ class Scout:
             recorded = self._small_start(broken, most_layers) if most_layers else None
             if recorded is None:
                 break
-            other = self._shrunk(recorded, broken, most_layers)
+            other = self._shrunk(recorded, broken, most_layers, deadline)
             other = other and simplified(other, broken, dialect)
             if other is None or complexity(other) >= complexity(shrunk):
                 break
@@ -234,9 +254,11 @@ class Scout:
                 return choices.recorded
         return None
 
-    def _shrunk(self, recorded: list[int], broken: Broken, most_layers: int) -> Scenario | None:
+    def _shrunk(
+        self, recorded: list[int], broken: Broken, most_layers: int, deadline: float
+    ) -> Scenario | None:
         mixes = spec_mixes(
             dialect=self._session.target.dialect, shape="any", max_layers=most_layers
         )
-        found = shrink(recorded, mixes, broken, seconds=_SHRINK_SECONDS)
+        found = shrink(recorded, mixes, broken, seconds=deadline - time.monotonic())
         return found and found[0]

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from kvfuzz.engine.calls import CALL_SECONDS, CallStopped, Watch, classify, unusable_answer
+from kvfuzz.engine.calls import (
+    DEFAULT_LIMITS,
+    CallStopped,
+    Limits,
+    Watch,
+    classify,
+    unusable_answer,
+)
 from kvfuzz.engine.isolate import isolated
 from kvfuzz.errors import HarnessFault
 from kvfuzz.invariants import Violation, invariants_of
@@ -27,6 +34,8 @@ CALLS_AGAIN_SHARE = 8
 
 # Distinct specs kept translated: bounds memory in runs of millions of mixes.
 _KEPT_SPECS = 20_000
+
+T = TypeVar("T")
 
 
 class _Native(NamedTuple):
@@ -74,17 +83,23 @@ class _Trial:
     __slots__ = ("_session", "changed", "outcome", "pages", "scenario", "thorough")
 
     def __init__(
-        self, session: Session, scenario: Scenario, answer: Answer, *, thorough: bool
+        self,
+        session: Session,
+        scenario: Scenario,
+        answer: Answer,
+        pages: Mapping[str, int],
+        *,
+        thorough: bool,
     ) -> None:
         self._session = session
         self.scenario = scenario
         self.outcome = answer.outcome
         self.changed = answer.changed
         self.thorough = thorough
-        self.pages: Mapping[str, int] = session.pages(scenario)
+        self.pages = pages
 
     def again(self, specs: Mapping[str, LayerSpec]) -> Outcome:
-        return self._session.ask(specs).outcome
+        return self._session.ask(specs.items())[0].outcome
 
 
 class Session:
@@ -95,16 +110,24 @@ class Session:
         surface: One of its surfaces.
         watch: Stops calls that take too long; None asks without a limit.
         isolate: Make each call in a fork, so that no call can end this process.
+        limits: Of a call that is watched or isolated.
     """
 
     def __init__(
-        self, target: Target, surface: str, *, watch: Watch | None = None, isolate: bool = False
+        self,
+        target: Target,
+        surface: str,
+        *,
+        watch: Watch | None = None,
+        isolate: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.target = target
         self.surface = surface
         self.invariants = invariants_of(surface)
         #: Seconds that a call may take, if it is watched or isolated.
-        self.call_seconds = CALL_SECONDS
+        self.call_seconds = limits.call_seconds
+        self.limits = limits
         self._watch = watch
         self._isolate = isolate
         self._natives: dict[LayerSpec, _Native] = {}
@@ -136,32 +159,39 @@ class Session:
 
     def pages(self, scenario: Scenario) -> dict[str, int]:
         """Layer name -> page size in bytes, by the target's rules; 0 if not expressible."""
-        sizes: dict[int, int] = {}
-        pages = {}
-        for name, spec in scenario.mix:
-            page = sizes.get(id(spec))
-            if page is None:
-                entry = self._native(spec)
-                page = sizes[id(spec)] = 0 if isinstance(entry, NotExpressible) else entry.page
-            pages[name] = page
-        return pages
+        found = {spec: self._native(spec) for _, spec in scenario}
+        sizes = {s: 0 if isinstance(n, NotExpressible) else n.page for s, n in found.items()}
+        return {name: sizes[spec] for name, spec in scenario}
 
-    def ask(self, specs: Mapping[str, LayerSpec]) -> Answer:
-        """Call the planner on `specs`, in their order."""
+    def ask(self, specs: Iterable[tuple[str, LayerSpec]]) -> tuple[Answer, dict[str, int]]:
+        """Call the planner on named specs, in their order.
+
+        Returns:
+            The answer, and layer name -> page size in bytes; of a mix that
+            is not expressible, the layers before the first that is not.
+        """
         used: dict[int, _Native] = {}
         mix: dict[str, Any] = {}
-        for name, spec in specs.items():
+        pages: dict[str, int] = {}
+        for name, spec in specs:
+            # By identity first: most layers share a spec with one before them.
             entry = used.get(id(spec))
             if entry is None:
-                found = self._native(spec)
+                found = self._natives.get(spec) or self._native(spec)
                 if isinstance(found, NotExpressible):
-                    return Answer(found)
+                    return Answer(found), pages
                 entry = used[id(spec)] = found
             mix[name] = entry.native
+            pages[name] = entry.page
+        return self._answer(mix, used), pages
+
+    def _answer(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
         if not self._isolate:
             return self._call(mix, used)
         data = isolated(
-            lambda: msgspec.json.encode(self._call(mix, used)), seconds=self.call_seconds
+            lambda: msgspec.json.encode(self._call(mix, used)),
+            seconds=self.call_seconds,
+            size=self.limits.call_bytes,
         )
         if isinstance(data, Crash):
             return Answer(data)
@@ -171,27 +201,37 @@ class Session:
         before = list(mix.items())
         answer = None
         outcome: Outcome | None = None
-        watch = self._watch
         try:
-            if watch is not None:
-                watch.deadline = time.monotonic() + self.call_seconds
-            answer = self.target.call(self.surface, mix)
+            answer = self._watched(lambda: self.target.call(self.surface, mix))
         except CallStopped as stopped:
             outcome = stopped.outcome
         except HarnessFault:
             raise
         except BaseException as error:  # whatever else a planner raises is an outcome
             outcome = classify(error)
-        finally:
-            if watch is not None:
-                watch.deadline = 0.0
         changed = self._changes(before, mix, used)
         if outcome is None:
             try:
-                outcome = self.target.normalise(self.surface, answer, mix)
-            except Exception as error:  # so is whatever it returns
+                # It may be a generator, and so the planner's own code still.
+                outcome = self._watched(lambda: self.target.normalise(self.surface, answer, mix))
+            except CallStopped as stopped:
+                outcome = stopped.outcome
+            except HarnessFault:
+                raise
+            except BaseException as error:  # so is whatever it returns
                 outcome = unusable_answer(answer, error)
         return Answer(outcome, changed)
+
+    def _watched(self, work: Callable[[], T]) -> T:
+        """What `work` returns; from here on nothing raises CallStopped any more."""
+        watch = self._watch
+        if watch is None:
+            return work()
+        try:
+            watch.deadline = time.monotonic() + self.call_seconds
+            return work()
+        finally:
+            watch.deadline = 0.0
 
     def _changes(
         self, before: list[tuple[str, Any]], mix: dict[str, Any], used: dict[int, _Native]
@@ -202,10 +242,7 @@ class Session:
                 # Never hand the spoilt object to another mix.
                 self._natives.pop(entry.spec, None)
                 changed = f"a spec of kind {entry.spec.kind} had other field values"
-        if len(mix) != len(before) or any(
-            name != old_name or spec is not old_spec
-            for (name, spec), (old_name, old_spec) in zip(mix.items(), before, strict=False)
-        ):
+        if list(mix.items()) != before:
             changed = "the dict had other entries"
         return changed
 
@@ -221,13 +258,13 @@ class Session:
                 all do, and thoroughly.
             number: Which of the many; decides which rules are due.
         """
-        answer = self.ask(dict(scenario.mix))
+        answer, pages = self.ask(scenario.mix)
         thorough = tally is None or answer.changed is not None
         turn = number % CALLS_AGAIN_SHARE
         if tally is not None:
             tally.mixes += 1
             tally.outcomes[outcome_name(answer.outcome)] += 1
-        trial = _Trial(self, scenario, answer, thorough=thorough)
+        trial = _Trial(self, scenario, answer, pages, thorough=thorough)
         violations = []
         for rule, due in self._due:
             if (thorough or due is None or due == turn) and rule.applies(trial):

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
 
-from kvfuzz.engine.calls import CALL_BYTES, CALL_SECONDS
 from kvfuzz.engine.isolate import died
 from kvfuzz.engine.messages import Fault, Finished, Heartbeat, Job, Loaded, Message, Place
 from kvfuzz.outcomes import Crash
 
-#: Seconds that a target may take to load, its imports included.
-LOAD_SECONDS = 180.0
-#: Seconds without a heartbeat after which a worker is held to hang. A trial
-#: is a few calls, each of which is stopped from inside where that works.
-SILENT_SECONDS = 5 * CALL_SECONDS
-#: Bytes by which a worker may grow over its size when loaded.
-GROWTH_BYTES = 2 * CALL_BYTES
+#: Seconds from the end of a process's output to its own.
+_EXIT_SECONDS = 5.0
 
 # A Tally's Counters are the only types here that msgspec does not know.
 _DECODER = msgspec.json.Decoder(Message, dec_hook=lambda _, value: Counter(value))
@@ -46,25 +40,29 @@ class Worker:
     """
 
     def __init__(self, form: type[Any], **fields: Any) -> None:
-        self._path, self._heartbeat = Heartbeat.create()
-        self.job: Job = form(heartbeat=self._path, **fields)
+        shared, self._heartbeat = Heartbeat.create()
+        self.job: Job = form(heartbeat=shared.fileno(), **fields)
         self.crash: Crash | None = None
         self.done = False
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            # The working folder is on the path, as it is for `python -m`.
-            [sys.executable, "-m", "kvfuzz.engine.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environment,
-        )
+        with shared:
+            self._process = subprocess.Popen(
+                # The working folder is on the path, as it is for `python -m`.
+                [sys.executable, "-m", "kvfuzz.engine.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env=environment,
+                pass_fds=(shared.fileno(),),
+                process_group=0,  # with what it forks, so that they end together
+            )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        line = memoryview(msgspec.json.encode(self.job) + b"\n")
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(msgspec.json.encode(self.job))
-            self._process.stdin.close()
+            while line:  # a signal can cut a write short
+                line = line[self._process.stdin.write(line) :]
         os.set_blocking(self._process.stdout.fileno(), False)
         self._buffer = b""
         self._count = 0
@@ -97,7 +95,10 @@ class Worker:
                     self.end()
                 yield message
             if not piece and not self.done:
-                self.crash = died(self._process.wait())
+                try:
+                    self.crash = died(self._process.wait(_EXIT_SECONDS))
+                except subprocess.TimeoutExpired:  # the planner closed what was not its own
+                    self.crash = Crash(symptom="time-out")
                 self.end()
 
     def _size(self) -> int:
@@ -111,10 +112,10 @@ class Worker:
         count = self._heartbeat.read()[0]
         if count != self._count:
             self._count, self._moved = count, now
-        limit = LOAD_SECONDS if self._loaded_size is None else SILENT_SECONDS
-        if now - self._moved > limit:
+        size, limits = self._loaded_size, self.job.limits
+        if now - self._moved > (limits.load_seconds if size is None else limits.silent_seconds):
             self.crash = Crash(symptom="time-out")
-        elif self._loaded_size is not None and self._size() - self._loaded_size > GROWTH_BYTES:
+        elif size is not None and self._size() - size > limits.growth_bytes:
             self.crash = Crash(symptom="memory")
         if self.crash is not None:
             self.end()
@@ -125,16 +126,17 @@ class Worker:
         return self._loaded_size is not None
 
     def end(self) -> None:
-        """End the process, if it has not ended, and forget what it held."""
+        """End the process and all that it forked, if it has not ended."""
         if not self.done:
             self.done = True
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            # Its own end may leave a fork that hangs.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            assert self._process.stdin is not None
             assert self._process.stdout is not None
+            self._process.stdin.close()
             self._process.stdout.close()
-            with contextlib.suppress(OSError):
-                Path(self._path).unlink()
 
 
 def pause() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from typing import BinaryIO
 
 import msgspec
@@ -23,6 +24,7 @@ from kvfuzz.engine.messages import (
     Job,
     Loaded,
     Message,
+    Place,
     Replayed,
     ReplayJob,
     ShrinkJob,
@@ -36,11 +38,28 @@ from kvfuzz.targets.load import load
 
 def _claim_output() -> BinaryIO:
     """Keep standard output for messages; what is printed goes nowhere from here on."""
-    messages = os.fdopen(os.dup(1), "wb", buffering=0)
+    messages = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     return messages
+
+
+def _end_with_parent() -> None:
+    """End this process and what it forks as soon as the run that started it is gone.
+
+    The run keeps the other end of standard input open for as long as it is
+    there. A planner's loop neither sees that nor writes to a closed pipe.
+    """
+    lifeline = os.dup(0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+
+    def wait() -> None:
+        os.read(lifeline, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def work(job: Job, target: Target, out: BinaryIO) -> None:
@@ -48,13 +67,18 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
 
     def send(message: Message) -> None:
         out.write(msgspec.json.encode(message) + b"\n")
+        out.flush()
 
     send(Loaded(target.version, target.surfaces))
     if job.surface in target.surfaces:
         searching = isinstance(job, FuzzJob)
-        watch = Watch()
+        watch = Watch(job.limits)
         session = Session(
-            target, job.surface, watch=watch if searching else None, isolate=not searching
+            target,
+            job.surface,
+            watch=watch if searching else None,
+            isolate=not searching,
+            limits=job.limits,
         )
         with Heartbeat(job.heartbeat) as heartbeat:
             scout = Scout(session, getattr(job, "seed", 0), heartbeat, send)
@@ -66,9 +90,10 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
                 case ShrinkJob():
                     scout.shrink_crash(job)
                 case ReplayJob():
-                    for scenario in job.scenarios:
+                    for number, scenario in enumerate(job.scenarios):
+                        heartbeat.beat(Place(0, number))
                         findings = scout.judge(scenario)
-                        outcome = session.ask(scenario.specs()).outcome
+                        outcome = session.ask(scenario.mix)[0].outcome
                         send(Replayed(outcome, findings))
     send(Finished())
 
@@ -77,7 +102,8 @@ def main() -> None:
     """Read the job from standard input and do it."""
     # The terminal sends Ctrl-C to every process of the run; its parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Job)
+    _end_with_parent()
     out = _claim_output()
     try:
         work(job, load(job.target), out)

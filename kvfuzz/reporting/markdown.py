@@ -13,6 +13,7 @@ from kvfuzz.findings import Finding
 from kvfuzz.invariants import Invariant, invariants_of
 from kvfuzz.ledger import find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
+from kvfuzz.reporting.matrix import Status, judge_cell
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -32,17 +33,19 @@ def _verdict(report: Report) -> str:
     return f"Nothing new; {known} known findings." if known else "Nothing found."
 
 
-def _cell(target: TargetReport, surface: SurfaceReport, rule: Invariant, report: Report) -> str:
+def _cell(report: Report, target: TargetReport, surface: SurfaceReport, rule: Invariant) -> str:
     """What a target did with one invariant: how often it held, or what broke it."""
-    checked, violated = surface.tally.checked[rule.id], surface.tally.violated[rule.id]
-    if not violated:
-        return f"holds ({checked:,})" if checked else "not judged"
-    found = [f for f in report.findings if (f.target, f.invariant) == (target.uri, rule.id)]
+    cell = judge_cell(report, target, surface, rule)
+    if cell.status is Status.HOLDS:
+        return f"holds ({cell.checked:,})"
+    if cell.status is Status.NOT_JUDGED:
+        return "not judged"
     names = []
-    for finding in found:
+    for finding in cell.findings:
         known = find_known(finding.fingerprint) if finding.status == "known" else None
         names.append(known.entry.reason if known else "**new**")
-    return f"{violated:,} of {checked:,} violate: {', '.join(dict.fromkeys(names)) or '**new**'}"
+    what = ", ".join(dict.fromkeys(names)) or "not confirmed"
+    return f"{cell.violated:,} of {cell.checked:,} violate: {what}"
 
 
 def _surface_table(report: Report, surface_name: str) -> list[str]:
@@ -52,7 +55,7 @@ def _surface_table(report: Report, surface_name: str) -> list[str]:
         for surface in target.surfaces:
             if surface.surface == surface_name:
                 counts = [f"{surface.tally.outcomes[name]:,}" for name in OUTCOME_NAMES]
-                cells = [_cell(target, surface, rule, report) for rule in rules]
+                cells = [_cell(report, target, surface, rule) for rule in rules]
                 rows.append([f"`{target.uri}`", f"{surface.tally.mixes:,}", *counts, *cells])
     return _table(["target", "mixes", *OUTCOME_NAMES, *(rule.id for rule in rules)], rows)
 
