@@ -40,6 +40,18 @@ NoLedger = Annotated[
     bool,
     typer.Option("--no-ledger", help="Do as if nothing were known."),
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=256,
+        help="Worker processes a target.  [default: one a core, 8 at most]",
+    ),
+]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the report there too.")
+]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of case files: DIR/cases.")]
 
 
@@ -72,6 +84,7 @@ def kvfuzz(
     Examples:
       kvfuzz run --target reference --budget 10s
       kvfuzz run --target vllm==0.25.1 --budget 20s
+      kvfuzz verify --layers 5 --target reference
       kvfuzz replay reports/cases/CASE.json --target vllm==0.26.0
       kvfuzz list invariants
 
@@ -113,23 +126,23 @@ def run(
             "same seed gives the same mixes.  [default: a random one, which is shown]",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=256,
-            help="Worker processes a target.  [default: one a core, 8 at most]",
-        ),
-    ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the report there too.")
-    ] = None,
+    jobs: Jobs = None,
+    json: Json = None,
     markdown: Annotated[
         Path | None,
         typer.Option(
             "--markdown", metavar="FILE", help="Write it there as a table of targets and rules."
         ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write it there as one page that opens offline."
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="Write it there as JUnit XML, for CI."),
     ] = None,
     out: Out = Path("reports"),
     no_ledger: NoLedger = False,
@@ -144,6 +157,7 @@ def run(
       kvfuzz run
       kvfuzz run --target vllm==0.25.1 --budget 20s --json report.json
       kvfuzz run --target vllm==0.25.1 --target vllm==0.26.0 --examples 50000 --seed 7
+      kvfuzz run --target vllm==0.28.0 --html report.html --junit junit.xml
       kvfuzz run --target vllm@../vllm --budget 8h --jobs 4 --out nightly
       kvfuzz run --target mypackage.planner:make --no-ledger
     """  # noqa: D301 - \b keeps the lines that follow it as they are
@@ -157,8 +171,56 @@ def run(
             examples=examples,
             seed=seed,
             jobs=jobs,
-            json_path=json,
-            markdown_path=markdown,
+            files={"--json": json, "--markdown": markdown, "--html": html, "--junit": junit},
+            out=out,
+            use_ledger=not no_ledger,
+        )
+    )
+
+
+@app.command()
+def verify(
+    *,
+    layers: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, max=8, show_default=False, help="The most layers of a mix."
+        ),
+    ],
+    targets: Targets = None,
+    jobs: Jobs = None,
+    json: Json = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder of case files, DIR/cases, and of the state."
+        ),
+    ] = Path("reports"),
+    no_ledger: NoLedger = False,
+) -> None:
+    """Put every mix of up to N layers to a target, up to what a packer can see of it.
+
+    That is which layers are full MLA and which have a window, and which page sizes (up to 4),
+    block sizes and windows (up to 3 each) are equal, in every order of the layers. Two mixes
+    stand for each such pattern. 5 layers are 402,124 patterns, 6 are 16,714,134.
+
+    How far it has come is kept in DIR/verify-*.json. The same command goes on from there, unless
+    it had come to its end: then it starts anew, as after another version of the target or kvfuzz.
+
+    \b
+    Examples:
+      kvfuzz verify --layers 5 --target reference
+      kvfuzz verify --layers 5 --target vllm==0.28.0 --jobs 2 --json verified.json
+      kvfuzz verify --layers 4 --target mypackage.planner:make --no-ledger
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.verify import verify as command
+
+    raise typer.Exit(
+        command(
+            layers=layers,
+            targets=targets or (),
+            jobs=jobs,
+            files={"--json": json},
             out=out,
             use_ledger=not no_ledger,
         )

@@ -11,12 +11,13 @@ nothing heavy until a test asks for one of its fixtures:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
     from kvfuzz.engine.session import Session
+    from kvfuzz.errors import KvfuzzError
     from kvfuzz.invariants import Invariant, Violation
     from kvfuzz.specs import Scenario
 
@@ -64,6 +65,17 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"kvfuzz: target {target}" if target else None
 
 
+def _give_up(config: pytest.Config, error: KvfuzzError) -> NoReturn:
+    """End the run with the error's sentence and exit code.
+
+    A worker of xdist must not end on its own, which xdist takes for a bug:
+    there every test fails with the sentence, and the exit code is pytest's.
+    """
+    if hasattr(config, "workerinput"):
+        pytest.fail(f"kvfuzz: {error}", pytrace=False)
+    pytest.exit(f"kvfuzz: {error}", returncode=int(error.exit_code))
+
+
 @pytest.fixture(scope="session")
 def kvfuzz_session(request: pytest.FixtureRequest) -> Session:
     """The target of `--kvfuzz-target`, loaded in this process, on the surface `pack`."""
@@ -79,7 +91,7 @@ def kvfuzz_session(request: pytest.FixtureRequest) -> Session:
         try:
             stash[_SESSION] = Session(load(prepare(uri)), "pack")
         except KvfuzzError as error:
-            pytest.exit(f"kvfuzz: {error}", returncode=int(error.exit_code))
+            _give_up(request.config, error)
     return stash[_SESSION]
 
 
@@ -93,10 +105,14 @@ def kvfuzz_check(
     """
     from hypothesis import given, seed
 
+    from kvfuzz.errors import UsageError
     from kvfuzz.profiles import profile
     from kvfuzz.strategies import spec_mixes
 
-    settings = profile(request.config.getoption("--kvfuzz-profile"))
+    try:
+        settings = profile(request.config.getoption("--kvfuzz-profile"))
+    except UsageError as error:
+        _give_up(request.config, error)
 
     def check(rule: Invariant) -> None:
         def property_holds(scenario: Scenario) -> None:

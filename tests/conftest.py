@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+#: For `test_plugin`: pytest runs inside tests.
+pytest_plugins = ["pytester"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
@@ -29,10 +29,13 @@ from kvfuzz.errors import Exit, KvfuzzError, UsageError
 from kvfuzz.files import check_writable, printable, write_atomically
 from kvfuzz.ledger import ledger
 from kvfuzz.reporting.console import path_key, print_report
-from kvfuzz.reporting.json_file import write_report
+from kvfuzz.reporting.html import to_html
+from kvfuzz.reporting.json_file import to_json
+from kvfuzz.reporting.junit import to_junit
 from kvfuzz.reporting.markdown import to_markdown
 from kvfuzz.reporting.progress import view
 from kvfuzz.reporting.terminal import console
+from kvfuzz.reporting.timeline import Timeline
 from kvfuzz.targets.uri import default_target
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -127,12 +130,22 @@ def run(
     examples: int | None,
     seed: int | None,
     jobs: int | None,
-    json_path: Path | None,
-    markdown_path: Path | None,
+    files: Mapping[str, Path | None],
     out: Path,
     use_ledger: bool,
 ) -> int:
     """Run, and return the exit code.
+
+    Args:
+        targets: Their URIs; none is the default one.
+        surfaces: Surfaces of each; none is `pack`.
+        budget: Time to search, in words, or None.
+        examples: Mixes a surface, or None.
+        seed: Names the stream of mixes; None draws one.
+        jobs: Workers a surface, or None.
+        files: Option, such as `--json`, -> the file it names, or None.
+        out: Folder of case files.
+        use_ledger: Whether the ledger says what is known.
 
     Raises:
         KvfuzzError: Nothing could be run, or a file could not be written.
@@ -146,12 +159,11 @@ def run(
     check_surfaces(wanted)
     cases = out / "cases"
     check_writable(cases)
-    for option, path in (("--json", json_path), ("--markdown", markdown_path)):
-        if path is not None:
-            _check_file(option, path)
+    wanted_files = {option: path for option, path in files.items() if path is not None}
+    check_files(wanted_files)
     if use_ledger:
         ledger()  # a damaged entry is said before the search, not after
-    stdout, stderr = console(), console(stderr=True)
+    stderr = console(stderr=True)
     uris = tuple(dict.fromkeys(targets)) or (default_target(),)
     prepared, failed = prepare_all(uris, stderr)
     settings = Settings(
@@ -165,13 +177,45 @@ def run(
         cases=cases,
     )
     stderr.say(f"seed {settings.seed}, {settings.jobs} workers", style="dim")
-    collected = _Collected(settings.seed)
+    return conduct(
+        lambda stop: run_engine(settings, stop),
+        seed=settings.seed,
+        mixes=examples,
+        failed=failed,
+        files=wanted_files,
+    )
+
+
+def conduct(
+    engine: Callable[[Stop], Iterator[Event]],
+    *,
+    seed: int,
+    mixes: int | None,
+    failed: Sequence[TargetReport],
+    files: Mapping[str, Path],
+) -> int:
+    """Show and report what an engine does, and return the exit code.
+
+    Args:
+        engine: Gives its events until the argument says to stop.
+        seed: Names the stream of mixes.
+        mixes: Mixes a surface, or None if time is the budget.
+        failed: Targets that could not be had.
+        files: Option, such as `--json`, -> the file it names.
+
+    Raises:
+        KvfuzzError: The engine could not go on, or a file could not be written.
+    """
+    stdout, stderr = console(), console(stderr=True)
+    collected = _Collected(seed)
+    timeline = Timeline()
     broken: KvfuzzError | None = None
     with Stop() as stop:
         try:
-            with view(stderr, examples) as shown:
-                for event in run_engine(settings, stop):
+            with view(stderr, mixes) as shown:
+                for event in engine(stop):
                     collected.take(event)
+                    timeline.take(event)
                     shown.take(event)
         except KvfuzzError as error:
             broken = error
@@ -179,10 +223,12 @@ def run(
         report.targets += failed
         report.interrupted = stop()
         print_report(stdout, report, collected.paths)
-        if json_path is not None:
-            write_report(report, json_path)
-        if markdown_path is not None:
-            write_atomically(markdown_path, to_markdown(report).encode())
+        for option, path in files.items():
+            try:
+                data = _FORMATS[option](report, timeline, collected.paths)
+                write_atomically(path, data)
+            except KvfuzzError as error:
+                broken = broken or error
     if broken is not None:
         raise broken
     for sentence in _failures(report):
@@ -190,11 +236,26 @@ def run(
     return _exit_code(report, stop.signal)
 
 
-def _check_file(option: str, path: Path) -> None:
-    """Find out before the run whether `path` can be written after it."""
-    if path.is_dir():
-        raise UsageError(f"{option} {printable(str(path))} is a folder: name a file.")
-    check_writable(path.parent)
+#: Option -> what makes the file that it names.
+_FORMATS: dict[str, Callable[[Report, Timeline, Mapping[str, str]], bytes]] = {
+    "--json": lambda report, _timeline, _paths: to_json(report),
+    "--markdown": lambda report, _timeline, _paths: to_markdown(report).encode(),
+    "--html": to_html,
+    "--junit": lambda report, _timeline, _paths: to_junit(report),
+}
+
+
+def check_files(files: Mapping[str, Path]) -> None:
+    """Find out before the run whether the files can be written after it."""
+    taken: dict[Path, str] = {}
+    for option, path in files.items():
+        shown = printable(str(path))
+        if path.is_dir():
+            raise UsageError(f"{option} {shown} is a folder: name a file.")
+        check_writable(path.parent)
+        other = taken.setdefault(path.resolve(), option)
+        if other != option:
+            raise UsageError(f"{other} and {option} both name {shown}: name two files.")
 
 
 def _failures(report: Report) -> list[str]:

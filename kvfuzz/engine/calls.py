@@ -22,7 +22,7 @@ from kvfuzz.outcomes import Crash, Refusal
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things may take and how large they may get.
+    """How long things may take, how large they may get and how often they may fail.
 
     Attributes:
         load_seconds: Loading a target, its imports included.
@@ -33,6 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         shrink_seconds: Shrinking one finding; then the smallest so far will do.
         silent_seconds: A trial, which is a few calls, each of them stopped
             from inside where that works. A worker is ended after that.
+        deaths: Workers of one surface that may die before its search is given
+            up: each costs a start, and by then the findings say why.
     """
 
     load_seconds: float = 180.0
@@ -41,6 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     shrink_call_seconds: float = 0.25
     shrink_seconds: float = 30.0
     silent_seconds: float = 10.0
+    deaths: int = 20
 
     @property
     def growth_bytes(self) -> int:

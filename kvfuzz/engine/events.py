@@ -8,6 +8,24 @@ from kvfuzz.engine.session import Tally
 from kvfuzz.findings import Finding
 
 
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a verification has come.
+
+    Attributes:
+        layers: The most layers of a pattern.
+        patterns: Patterns in all.
+        mixes: Mixes in all: a few stand for each pattern.
+        resumed: How many of them an earlier run had done.
+        finished: Whether all are done.
+    """
+
+    layers: int
+    patterns: int
+    mixes: int
+    resumed: int = 0
+    finished: bool = False
+
+
 class SurfaceReport(msgspec.Struct, kw_only=True):
     """What a run did with one surface of one target.
 
@@ -16,12 +34,14 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
         seconds: Wall-clock seconds of search.
         tally: Counts.
         stopped: Why the search ended before its budget, or "".
+        verified: What was to be covered and whether it is, of a verification.
     """
 
     surface: str
     seconds: float = 0.0
     tally: Tally = msgspec.field(default_factory=Tally)
     stopped: str = ""
+    verified: Verified | None = None
 
     @property
     def mixes_per_second(self) -> float:

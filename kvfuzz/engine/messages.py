@@ -34,6 +34,40 @@ class Place(NamedTuple):
     number: int
 
 
+class Coverage(msgspec.Struct):
+    """Which chunks of an enumeration are done, and how far those are that are not.
+
+    Attributes:
+        below: All chunks before this one are done.
+        beyond: Further chunks that are done.
+        begun: Chunk -> how many of its mixes are done, from its first.
+    """
+
+    below: int = 0
+    beyond: set[int] = msgspec.field(default_factory=set)
+    begun: dict[int, int] = msgspec.field(default_factory=dict)
+
+    def of(self, chunk: int) -> int:
+        """How many mixes of a chunk are done."""
+        return CHUNK if chunk < self.below or chunk in self.beyond else self.begun.get(chunk, 0)
+
+    def finish(self, chunk: int) -> None:
+        """A chunk is done."""
+        self.begun.pop(chunk, None)
+        if chunk >= self.below:
+            self.beyond.add(chunk)
+        while self.below in self.beyond:
+            self.beyond.remove(self.below)
+            self.below += 1
+
+    def advance(self, start: Place, last: Place, stride: int) -> None:
+        """Every `stride`-th chunk from `start` is done, up to the mix `last` and with it."""
+        for chunk in range(start.chunk, last.chunk, stride):
+            self.finish(chunk)
+        if self.of(last.chunk) <= last.number:
+            self.begun[last.chunk] = last.number + 1
+
+
 class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     """Search: chunks `start.chunk`, then every `stride`-th, until time or mixes run out.
 
@@ -63,12 +97,31 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     limits: Limits = DEFAULT_LIMITS
 
 
+class VerifyJob(FuzzJob, tag="verify", frozen=True, kw_only=True):
+    """Go through every mix of the patterns of up to `layers` layers, in the same way.
+
+    Mix `chunk * CHUNK + number` of `engine.patterns` is at a place.
+
+    Attributes:
+        layers: The most layers of a pattern.
+        version: The version of the target that `coverage`, `skip` and `found` are about.
+        coverage: What need not be done again.
+        found: Fingerprints of its findings so far, which are not to be sent again.
+    """
+
+    layers: int
+    version: str
+    coverage: Coverage
+    found: list[str]
+
+
 class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
     """Shrink what the mix at `place` breaks, each call in a fork of its own.
 
     Attributes:
         fingerprint: Names the violation; None means that of `crash`.
         crash: How the worker ended that had this mix in hand.
+        enumerated: Whether the place is one of a VerifyJob.
     """
 
     target: Prepared
@@ -78,6 +131,7 @@ class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
     place: Place
     fingerprint: str | None
     crash: Crash
+    enumerated: bool = False
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -91,7 +145,7 @@ class ReplayJob(msgspec.Struct, tag="replay", frozen=True, kw_only=True):
     limits: Limits = DEFAULT_LIMITS
 
 
-Job = FuzzJob | ShrinkJob | ReplayJob
+Job = FuzzJob | VerifyJob | ShrinkJob | ReplayJob
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
 from kvfuzz import __version__
 from kvfuzz.cases import write_case
+from kvfuzz.engine.calls import DEFAULT_LIMITS, PASSING, Limits
 from kvfuzz.engine.events import (
     Event,
     FindingMade,
@@ -27,7 +29,6 @@ from kvfuzz.engine.events import (
     TargetStarted,
 )
 from kvfuzz.engine.messages import (
-    CHUNK,
     Fault,
     FuzzJob,
     Loaded,
@@ -40,14 +41,14 @@ from kvfuzz.engine.messages import (
 )
 from kvfuzz.engine.session import Tally
 from kvfuzz.engine.supervisor import Worker, pause
+from kvfuzz.errors import UsageError
+from kvfuzz.files import write_atomically
 from kvfuzz.findings import Finding, fingerprint
 from kvfuzz.invariants.conduct import crash_violation
 from kvfuzz.ledger import find_expected, ledger
+from kvfuzz.outcomes import Crash
 from kvfuzz.targets.load import Prepared
 
-#: Workers of one surface that may die before its search is given up: each
-#: costs a start, and by then the findings say why.
-MAX_DEATHS = 20
 _SHOW_SECONDS = 0.2
 _DEATH = Tally(
     mixes=1,
@@ -69,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         jobs: Workers a surface.
         use_ledger: Whether the ledger says what is known.
         cases: Folder for the case files of new findings.
+        limits: Of calls, of shrinking and of workers.
     """
 
     targets: tuple[Prepared, ...]
@@ -79,10 +81,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     use_ledger: bool
     cases: Path
+    limits: Limits = DEFAULT_LIMITS
 
 
-def run(settings: Settings, stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+class Told(msgspec.Struct):
+    """What a worker has told: the last mix that it counted, and what it is shrinking.
+
+    A mix that is counted is not judged again by the worker that follows; the
+    others are, but for the one in hand at the end.
+    """
+
+    last: Place | None = None
+    pending: dict[str, Place] = msgspec.field(default_factory=dict)  # by fingerprint
+
+
+def run(
+    settings: Settings,
+    stop: Callable[[], bool] = lambda: False,
+    form: type[Search] | None = None,
+) -> Iterator[Event]:
     """Run, until the budget is spent or `stop` says so; the last event is `Finished`.
+
+    Args:
+        settings: What to run.
+        stop: Whether to stop.
+        form: What goes through a surface; None is a random search.
 
     Raises:
         UsageError: A case file cannot be written. What was found until then
@@ -99,7 +122,7 @@ def run(settings: Settings, stop: Callable[[], bool] = lambda: False) -> Iterato
         seconds = settings.seconds
         if seconds is not None:
             seconds = max(0.0, seconds - spent) / (len(pairs) - number)
-        search = _Search(settings, prepared, surface, seconds, report)
+        search = (form or Search)(settings, prepared, surface, seconds, report)
         yield TargetStarted(prepared.uri, surface, seconds)
         yield from search.go(stop)
         spent += search.report.seconds
@@ -107,13 +130,16 @@ def run(settings: Settings, stop: Callable[[], bool] = lambda: False) -> Iterato
     yield Finished(report)
 
 
-class _Search:
+class Search:
     """One surface of one target, searched by several workers.
 
     Each worker draws every `jobs`-th chunk of the seed's stream. If it dies,
     a worker of its own shrinks what it had in hand, and another goes on with
     the next mix.
     """
+
+    _job: type[FuzzJob] = FuzzJob
+    _enumerated = False
 
     def __init__(
         self,
@@ -130,25 +156,26 @@ class _Search:
         self._whole = report
         self._target = report.targets[-1]
         self.report = SurfaceReport(surface=surface)
-        self._workers: list[Worker] = []
-        self._pending: dict[int, str] = {}  # id of worker -> fingerprint it shrinks
+        self._workers: dict[Worker, Told] = {}
         self._found: dict[str, int] = {}  # fingerprint -> its place in report.findings
+        self._before: dict[Path, bytes | None] = {}  # case file -> what an earlier run left there
         self._claims = TemporaryDirectory(prefix="kvfuzz-", ignore_cleanup_errors=True)
         self._deaths = 0
+        self._skip: frozenset[Place] = frozenset()  # mixes that ended a worker
         self._started: float | None = None
 
     def go(self, stop: Callable[[], bool]) -> Iterator[Event]:
         """Search to the end."""
-        self._workers = [self._fuzz(Place(k, 0)) for k in range(self._settings.jobs)]
         shown = 0.0
         try:
+            for number in range(self._settings.jobs):
+                self._fuzz(Place(number, 0))
             while self._workers and not stop():
                 for worker in list(self._workers):
                     for message in worker.messages():
                         yield from self._take(worker, message)
                     if worker.done:
-                        self._workers.remove(worker)
-                        self._replace(worker)
+                        self._replace(worker, self._workers.pop(worker))
                 now = time.monotonic()
                 if self._started is not None:
                     self.report.seconds = now - self._started
@@ -170,12 +197,12 @@ class _Search:
             return None
         return max(0.0, self._seconds - self.report.seconds)
 
-    def _fuzz(self, start: Place) -> Worker:
+    def _fuzz(self, start: Place) -> None:
         witnesses = {}
         if self._settings.use_ledger:
             witnesses = {known.entry.fingerprint: known.witness for known in ledger()}
-        return Worker(
-            FuzzJob,
+        worker = Worker(
+            self._job,
             target=self._prepared,
             surface=self._surface,
             seed=self._settings.seed,
@@ -186,7 +213,29 @@ class _Search:
             witnesses=witnesses,
             done=list(self._found),
             claims=self._claims.name,
+            skip=self._skip,
+            limits=self._settings.limits,
+            **self._further(),
         )
+        self._workers[worker] = Told()
+
+    def _further(self) -> dict[str, Any]:
+        """Fields of a job beyond those of a random search."""
+        return {}
+
+    def _shrink(self, place: Place, digest: str | None, crash: Crash) -> None:
+        worker = Worker(
+            ShrinkJob,
+            target=self._prepared,
+            surface=self._surface,
+            seed=self._settings.seed,
+            place=place,
+            fingerprint=digest,
+            crash=crash,
+            enumerated=self._enumerated,
+            limits=self._settings.limits,
+        )
+        self._workers[worker] = Told()
 
     def _take(self, worker: Worker, message: Message) -> Iterator[Event]:
         match message:
@@ -197,18 +246,19 @@ class _Search:
                 if self._started is None:
                     self._target.surfaces.append(self.report)
                     self._started = time.monotonic()
-            case Progress(tally):
+            case Progress(tally, last):
                 self.report.tally.add(tally)
-            case Violated(finding, _):
-                self._pending[id(worker)] = finding.fingerprint
+                self._workers[worker].last = last
+            case Violated(finding, place):
+                self._workers[worker].pending[finding.fingerprint] = place
                 if finding.fingerprint not in self._found:
                     yield from self._keep(finding)
             case Shrunk(digest, finding):
-                self._pending.pop(id(worker), None)
+                self._workers[worker].pending.pop(digest, None)
                 if finding is not None:
                     yield from self._keep(finding)
                 else:
-                    self._drop_if_slow(digest)
+                    self._drop_if_passing(digest, worker)
             case Fault(text):
                 self._target.error = text
 
@@ -232,19 +282,50 @@ class _Search:
             findings[at] = finding
         path = ""
         if finding.status == "new":
-            path = str(write_case(finding, self._settings.cases))
+            try:
+                path = self._write(finding)
+            except UsageError:
+                yield FindingMade(finding, "")
+                raise
         yield FindingMade(finding, path)
 
-    def _drop_if_slow(self, digest: str) -> None:
-        """Drop a finding that did not come back if all that it was is slow or large, once."""
-        at = self._found.get(digest)
-        if at is None or self._whole.findings[at].symptom not in ("time-out", "memory"):
-            return
-        finding = self._whole.findings.pop(at)
-        self._found = {other: i - (i > at) for other, i in self._found.items() if i != at}
-        (self._settings.cases / f"{finding.id}.json").unlink(missing_ok=True)
+    def _case_path(self, finding: Finding) -> Path:
+        return self._settings.cases / f"{finding.id}.json"
 
-    def _replace(self, worker: Worker) -> None:
+    def _write(self, finding: Finding) -> str:
+        path = self._case_path(finding)
+        if path not in self._before:
+            self._before[path] = path.read_bytes() if path.is_file() else None
+        return str(write_case(finding, self._settings.cases))
+
+    def _drop_if_passing(self, digest: str, worker: Worker) -> None:
+        """Drop a finding that did not come back if the machine, not the planner, can have made it.
+
+        It was slow or large, once; or its process was killed, which is what
+        a system short of memory does, or a user.
+        """
+        at = self._found.get(digest)
+        if at is None:
+            return
+        finding = self._whole.findings[at]
+        job = worker.job
+        killed = (
+            isinstance(job, ShrinkJob)
+            and job.fingerprint is None
+            and job.crash.exception == "SIGKILL"
+        )
+        if not killed and finding.symptom not in PASSING:
+            return
+        self._whole.findings.pop(at)
+        self._found = {other: i - (i > at) for other, i in self._found.items() if i != at}
+        path = self._case_path(finding)
+        before = self._before.pop(path, None)
+        if before is None:
+            path.unlink(missing_ok=True)
+        else:  # all time-outs share a name
+            write_atomically(path, before)
+
+    def _replace(self, worker: Worker, told: Told) -> None:
         """After a worker's death: shrink what it had in hand, and go on after that."""
         job = worker.job
         if worker.crash is None or self._target.error:
@@ -256,31 +337,23 @@ class _Search:
                 + "."
             )
             return
-        if isinstance(job, ShrinkJob):
+        if not isinstance(job, FuzzJob):
             return  # what it was to shrink stays as it was met
         self._deaths += 1
-        pending = self._pending.pop(id(worker), None)
-        place = worker.place
-        if pending is None:
-            # The mix in hand was not counted by the worker that it ended.
+        for digest, place in told.pending.items():
+            self._shrink(place, digest, worker.crash)
+        in_hand = worker.place
+        if in_hand is not None and in_hand != told.last:
+            # It was not counted by the worker that it ended.
             self.report.tally.add(_DEATH)
-        violation = crash_violation(worker.crash, ())
-        if pending is not None or fingerprint(self._surface, violation) not in self._found:
-            self._workers.append(
-                Worker(
-                    ShrinkJob,
-                    target=self._prepared,
-                    surface=self._surface,
-                    seed=self._settings.seed,
-                    place=place,
-                    fingerprint=pending,
-                    crash=worker.crash,
-                )
-            )
-        if self._deaths >= MAX_DEATHS:
-            self.report.stopped = f"{MAX_DEATHS} workers died"
+            self._skip |= {in_hand}
+            violation = crash_violation(worker.crash, ())
+            if fingerprint(self._surface, violation) not in self._found:
+                self._shrink(in_hand, None, worker.crash)
+        if self._deaths >= self._settings.limits.deaths:
+            self.report.stopped = f"{self._deaths} workers died"
         elif self._left() != 0.0:
-            following = Place(place.chunk, place.number + 1)
-            if following.number >= CHUNK:
-                following = Place(place.chunk + self._settings.jobs, 0)
-            self._workers.append(self._fuzz(following))
+            start = (
+                job.start if told.last is None else told.last._replace(number=told.last.number + 1)
+            )
+            self._fuzz(start)

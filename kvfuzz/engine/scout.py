@@ -89,7 +89,7 @@ class Scout:
                 reported = now
             self._heartbeat.beat(place)
             new = {}
-            for violation in self._session.judge(scenario, self._tally, place.number):
+            for violation in self._judge(place, scenario):
                 digest = fingerprint(self._session.surface, violation)
                 if digest not in seen:
                     seen.add(digest)
@@ -103,11 +103,18 @@ class Scout:
                 for violation in new.values():
                     self._send(Violated(self._finding(violation, scenario), place))
                 for digest, violation in new.items():
-                    if not self._minimal(place, digest, job.witnesses) and violation.symptom in PASSING:
+                    if (
+                        not self._minimal(place, digest, job.witnesses)
+                        and violation.symptom in PASSING
+                    ):
                         # Only slow, once: what really hangs may be yet to come.
                         seen.discard(digest)
                         (Path(job.claims) / digest).unlink(missing_ok=True)
         self._report(last)
+
+    def _judge(self, place: Place, scenario: Scenario) -> list[Violation]:
+        """The violations of a mix of the stream, counted."""
+        return self._session.judge(scenario, self._tally, place.number)
 
     def _minimal(self, place: Place, digest: str, witnesses: dict[str, Scenario]) -> bool:
         """Send the finding of that fingerprint, minimal; whether there is one."""
@@ -199,9 +206,11 @@ class Scout:
         deadline = time.monotonic() + limits.shrink_seconds
         recorded, original = self._rebuild(place)
 
+        only: str | None = None
+
         def broken(scenario: Scenario) -> Violation | None:
             self._heartbeat.beat(place)
-            for violation in session.judge(scenario):
+            for violation in session.judge(scenario, only=only):
                 if fingerprint(session.surface, violation) == digest:
                     return violation
             return None
@@ -209,6 +218,7 @@ class Scout:
         first = broken(original)
         if first is None:
             return None
+        only = first.invariant
         if first.symptom == "time-out":  # not of memory, which takes its time to be filled
             session.call_seconds = limits.shrink_call_seconds
         shrunk = self._shrunk(recorded, broken, MOST_LAYERS, deadline) or original

@@ -247,7 +247,13 @@ class Session:
         return changed
 
     def judge(
-        self, scenario: Scenario, tally: Tally | None = None, number: int = 0
+        self,
+        scenario: Scenario,
+        tally: Tally | None = None,
+        number: int = 0,
+        *,
+        only: str | None = None,
+        again: bool = False,
     ) -> list[Violation]:
         """Ask about `scenario` and return every violation.
 
@@ -257,9 +263,11 @@ class Session:
                 call again then judge one in CALLS_AGAIN_SHARE. Without it
                 all do, and thoroughly.
             number: Which of the many; decides which rules are due.
+            only: Id of the one rule to judge by; the others may take calls.
+            again: Whether all rules judge, and thoroughly, though it is counted.
         """
         answer, pages = self.ask(scenario.mix)
-        thorough = tally is None or answer.changed is not None
+        thorough = again or tally is None or answer.changed is not None
         turn = number % CALLS_AGAIN_SHARE
         if tally is not None:
             tally.mixes += 1
@@ -267,6 +275,8 @@ class Session:
         trial = _Trial(self, scenario, answer, pages, thorough=thorough)
         violations = []
         for rule, due in self._due:
+            if only is not None and rule.id != only:
+                continue
             if (thorough or due is None or due == turn) and rule.applies(trial):
                 if tally is not None:
                     tally.checked[rule.id] += 1

@@ -70,21 +70,25 @@ class Worker:
         self._loaded_size: int | None = None
 
     @property
-    def place(self) -> Place:
-        """Where the mix in hand is, or was when the process ended."""
-        return self._heartbeat.read()[1]
+    def place(self) -> Place | None:
+        """Where the mix in hand is, or was when the process ended; None before the first."""
+        count, place = self._heartbeat.read()
+        return place if count else None
 
     def messages(self) -> Iterator[Message]:
         """The messages that have come; after the last of them `done` is set."""
         assert self._process.stdout is not None
         while not self.done:
+            # Asked before reading, so that what it said last is read; and asked
+            # at all, since a fork that it left keeps its output open.
+            ended = self._process.poll() is not None
             piece = self._process.stdout.read(1 << 16)
-            if piece is None:  # nothing more for now
+            if piece is None and not ended:  # nothing more for now
                 self._look()
                 if not self.done:
                     return
                 continue
-            self._buffer += piece
+            self._buffer += piece or b""
             *lines, self._buffer = self._buffer.split(b"\n")
             for line in lines:
                 message = _DECODER.decode(line)

@@ -16,6 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from kvfuzz.engine.calls import Watch
+from kvfuzz.engine.enumerator import Enumerator
 from kvfuzz.engine.messages import (
     Fault,
     Finished,
@@ -28,6 +29,7 @@ from kvfuzz.engine.messages import (
     Replayed,
     ReplayJob,
     ShrinkJob,
+    VerifyJob,
 )
 from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
@@ -81,7 +83,10 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
             limits=job.limits,
         )
         with Heartbeat(job.heartbeat) as heartbeat:
-            scout = Scout(session, getattr(job, "seed", 0), heartbeat, send)
+            if isinstance(job, VerifyJob) or (isinstance(job, ShrinkJob) and job.enumerated):
+                scout: Scout = Enumerator(session, heartbeat, send)
+            else:
+                scout = Scout(session, getattr(job, "seed", 0), heartbeat, send)
             match job:
                 case FuzzJob():
                     watch.start()

@@ -40,9 +40,9 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
     if len(report.new) > 1:
         _print_index(out, report.new, paths)
     known_ids = {finding.id for finding in known}
-    verdict = (
-        f"{count(len(report.new), 'new finding')}, {len(known_ids)} known. Seed {report.seed}."
-    )
+    verdict = f"{count(len(report.new), 'new finding')}, {len(known_ids)} known."
+    if all(surface.verified is None for target in report.targets for surface in target.surfaces):
+        verdict += f" Seed {report.seed}."
     out.say(verdict, style="bold red" if report.new else "bold green")
 
 
@@ -76,6 +76,22 @@ def _print_target(out: QuietConsole, target: TargetReport) -> None:
         out.say()
 
 
+def covered(report: SurfaceReport) -> str:
+    """What a verification covered and whether it holds, in one line; "" of a search."""
+    verified, tally = report.verified, report.tally
+    if verified is None:
+        return ""
+    patterns = f"{count(verified.patterns, 'pattern')}, {count(verified.layers, 'layer')}"
+    broken = [rule.id for rule in invariants_of(report.surface) if tally.violated[rule.id]]
+    held = f"violated: {', '.join(broken)}" if broken else "all hold"
+    if not verified.finished:
+        patterns = f"{tally.mixes:,} of {verified.mixes:,} mixes of {patterns}"
+        held = held if broken else "all hold so far"
+    if lacking := tally.outcomes["not-expressible"]:
+        held += f", but {lacking:,} mixes cannot be put to it"
+    return f"{patterns}, {held}"
+
+
 def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
     tally = report.tally
     outcomes = ", ".join(f"{tally.outcomes[name]:,} {name}" for name in OUTCOME_NAMES)
@@ -86,6 +102,8 @@ def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
     out.say(f"outcomes: {outcomes}")
     if report.stopped:
         out.say(f"stopped early: {printable(report.stopped)}", style="yellow")
+    if line := covered(report):
+        out.say(line, style="bold")
     rows = [("invariant", "checked", "violated")]
     rules = invariants_of(report.surface)
     rows += [(r.id, f"{tally.checked[r.id]:,}", f"{tally.violated[r.id]:,}") for r in rules]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kvfuzz.engine.events import Report
-from kvfuzz.files import write_atomically
 from kvfuzz.findings import finding_to_json
 from kvfuzz.invariants import invariants_of
 from kvfuzz.outcomes import OUTCOME_NAMES
@@ -32,6 +30,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
                         "mixes_per_second": round(surface.mixes_per_second, 1),
                         "seconds": round(surface.seconds, 3),
                         "stopped": surface.stopped,
+                        "verified": msgspec.to_builtins(surface.verified),
                         "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
                         "invariants": [
                             {
@@ -51,11 +50,6 @@ def report_to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Write the report to `path`, whole or not at all.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
-    data = msgspec.json.format(msgspec.json.encode(report_to_json(report)))
-    write_atomically(path, data + b"\n")
+def to_json(report: Report) -> bytes:
+    """The report as a JSON file."""
+    return msgspec.json.format(msgspec.json.encode(report_to_json(report))) + b"\n"

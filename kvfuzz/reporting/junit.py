@@ -61,7 +61,7 @@ def _fill_test(test: ET.Element, cell: Cell, stopped: str) -> None:
     if new and known:
         said.append(f"Also known: {known}.")
     if cell.status is Status.UNCONFIRMED:
-        said.append("No violation came back when it was asked for again, so there is no finding.")
+        said.append("No finding: they did not come back, or the run ended before.")
     _add(test, "system-out", "\n".join(said))
 
 

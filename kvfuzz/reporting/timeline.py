@@ -91,7 +91,7 @@ class Timeline:
 
         The last bucket is left out if the run ended before half of it.
         """
-        rates = []
+        rates: list[tuple[float, float]] = []
         for bucket, mixes in enumerate(self._buckets):
             begin = bucket * self.width
             span = min(self.width, self.seconds - begin)

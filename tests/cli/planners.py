@@ -1,10 +1,16 @@
-"""Two versions of one planner, for ledgers that tell releases apart."""
+"""Versions of one planner, for ledgers that tell releases apart; and planners to be stopped."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from pathlib import Path
+
 from kvfuzz.reference import group_and_unify_kv_cache_specs
-from kvfuzz.targets.base import NeutralTarget
-from tests.sabotage.planners import packs_uniform_mixes, writes_into_specs
+from kvfuzz.specs import MLAAttentionSpec, SlidingWindowMLASpec
+from kvfuzz.targets.base import NeutralPlanner, NeutralTarget
+from tests.sabotage.planners import Groups, Mix, packs_uniform_mixes, writes_into_specs
 
 
 def old() -> NeutralTarget:
@@ -20,3 +26,31 @@ def new() -> NeutralTarget:
 def impure() -> NeutralTarget:
     """Version 3.0, which does not either, but writes into specs."""
     return NeutralTarget("tests.cli.planners:impure", writes_into_specs(), "3.0")
+
+
+def slows_down() -> NeutralPlanner:
+    """Packs mixes of one page size; slow after 3,000 calls where there is no file `go`."""
+    calls = 0
+    planner = packs_uniform_mixes()
+    go = Path("go").exists()
+
+    def slowly(specs: Mix) -> Groups:
+        nonlocal calls
+        calls += 1
+        if calls > 3_000 and not go:
+            time.sleep(0.005)
+        return planner(specs)
+
+    return slowly
+
+
+def dies_on_one() -> NeutralPlanner:
+    """Ends its process on one mix: a window, then a full layer, all else differing."""
+
+    def planner(specs: Mix) -> Groups:
+        seen = [(type(spec), spec.block_size, spec.head_size) for spec in specs.values()]
+        if seen == [(SlidingWindowMLASpec, 16, 512), (MLAAttentionSpec, 32, 512)]:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return group_and_unify_kv_cache_specs(specs)
+
+    return planner

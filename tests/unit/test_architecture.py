@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 _ROW = re.compile(r"^\| `([^`]+)` \|([^|]*)\|([^|]*)\|", re.MULTILINE)
 #: Packages outside the standard library whose use the table rations.
-RATIONED = {"torch", "hypothesis", "typer", "rich", "pytest", "pypi_simple"}
+RATIONED = {"torch", "hypothesis", "typer", "rich", "pytest", "pypi_simple", "jinja2"}
 
 
 def _table() -> dict[str, tuple[set[str], set[str]]]:
