@@ -8,16 +8,23 @@ import pytest
 pytest_plugins = ["pytester"]
 
 
+#: Marker, which is its option too -> what the tests that carry it do.
+GATES = {
+    "live": "fetches real vLLM releases",
+    "browser": "drives Chromium",
+    "slow": "waits for processes that hang and die",
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--live", action="store_true", help="also run the tests on real vLLM releases (network)"
-    )
+    for gate, what in GATES.items():
+        parser.addoption(f"--{gate}", action="store_true", help=f"also run what {what}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--live"):
-        return
-    skip = pytest.mark.skip(reason="needs --live: fetches real vLLM releases")
-    for item in items:
-        if item.get_closest_marker("live"):
-            item.add_marker(skip)
+    for gate, what in GATES.items():
+        if not config.getoption(f"--{gate}"):
+            skip = pytest.mark.skip(reason=f"needs --{gate}: {what}")
+            for item in items:
+                if item.get_closest_marker(gate):
+                    item.add_marker(skip)

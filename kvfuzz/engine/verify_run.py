@@ -172,14 +172,21 @@ class Verification(Search):
         try:
             for event in super().go(stop):
                 yield event
-                if isinstance(event, Searching) and time.monotonic() - saved > _SAVE_SECONDS:
+                now = time.monotonic()
+                if isinstance(event, Searching) and now - saved > _SAVE_SECONDS and self._has_news:
                     self._save()
-                    saved = time.monotonic()
+                    saved = now
         except BaseException:
             with contextlib.suppress(UsageError):  # the first trouble is what is told
                 self._save()
             raise
         self._save()
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether this run has done anything that the file may not tell."""
+        assert self.report.verified is not None
+        return self.report.tally.mixes > self.report.verified.resumed
 
     def _further(self) -> dict[str, Any]:
         found = [finding.fingerprint for finding in self._earlier.findings] if self._earlier else []

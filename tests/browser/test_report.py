@@ -9,6 +9,8 @@ import pytest
 
 from tests.report_samples import HOSTILE, lost
 
+pytestmark = pytest.mark.browser
+
 LOST = f"new-{lost().id}"
 ALL = [
     LOST,

@@ -97,6 +97,7 @@ def test_a_finding_in_full(tmp_path: Path):
     assert kvfuzz("replay", name, "--target", "reference", cwd=tmp_path).code == 0
 
 
+@pytest.mark.slow
 def test_a_planner_that_ends_its_process(tmp_path: Path):
     result = kvfuzz(
         "run", "--target", f"{SABOTAGE}:dies_by_signal", "--examples", "3", "--seed", "1",

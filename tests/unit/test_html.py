@@ -409,6 +409,7 @@ def test_a_run_without_any_target():
     assert [_text(h2) for h2 in page.find_all("h2")] == ["Findings"]
 
 
+@pytest.mark.slow
 def test_ten_thousand_findings_make_a_file_that_opens():
     report = a_report()
     report.findings = [

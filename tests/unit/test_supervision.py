@@ -172,6 +172,7 @@ def test_an_incident_is_found_shrunk_and_survived(tmp_path: Path, planner: str):
     assert not _descendants()
 
 
+@pytest.mark.slow
 def test_several_deaths_are_one_finding(tmp_path: Path):
     settings = _settings(tmp_path, "dies_by_signal", seed=_seed(3), jobs=2)
     report = _report(run(settings))
@@ -180,6 +181,7 @@ def test_several_deaths_are_one_finding(tmp_path: Path):
     assert _tally(report).violated == {"plan-or-refusal": 3}
 
 
+@pytest.mark.slow
 def test_a_planner_that_always_dies_is_given_up(tmp_path: Path):
     limits = msgspec.structs.replace(LIMITS, deaths=3, shrink_seconds=4.0)
     settings = _settings(tmp_path, "tests.sabotage.planners:exits", seed=1, limits=limits)
@@ -236,6 +238,7 @@ def test_a_time_out_that_does_not_come_back_is_dropped(tmp_path: Path):
     assert kept.read_text() == "from before"
 
 
+@pytest.mark.slow
 def test_a_death_while_shrinking_loses_nothing(tmp_path: Path):
     report = _report(run(_settings(tmp_path, "wrong_and_then_deadly")))
     # One mix broke two rules: both are known before the first is shrunk.
@@ -252,6 +255,7 @@ def test_a_death_while_shrinking_loses_nothing(tmp_path: Path):
     assert _tally(report).violated == dict.fromkeys(found, 1)
 
 
+@pytest.mark.slow
 def test_what_a_planner_forks_ends_with_its_worker(tmp_path: Path):
     before = {process.pid for process in psutil.process_iter()}
     report = _report(run(_settings(tmp_path, "hangs_in_a_fork")))
@@ -280,6 +284,7 @@ def _left_behind(before: set[int]) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixes", [1, 3 * CHUNK + 7])
 def test_any_number_of_workers_judges_the_same_mixes(tmp_path: Path, mixes: int):
     tallies = [
@@ -291,6 +296,7 @@ def test_any_number_of_workers_judges_the_same_mixes(tmp_path: Path, mixes: int)
     assert tallies[2] == tallies[0]
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same(tmp_path: Path):
     target = "tests.sabotage.planners:loses_the_widest_window"
     reports = [
@@ -332,6 +338,7 @@ def test_a_run_that_is_stopped_at_once_asks_nothing(tmp_path: Path):
     assert report.targets == []
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside(tmp_path: Path):
     """As by a system that is short of memory: no finding, and nothing is lost."""
     settings = _settings(
@@ -366,6 +373,7 @@ def test_a_case_that_cannot_be_written_ends_the_run_but_is_told(tmp_path: Path):
     assert not _descendants()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ["reference", "tests.unit.planners:waits"])
 def test_workers_end_with_a_run_that_is_killed(tmp_path: Path, planner: str):
     """Even one whose planner is in a loop that no alarm ends, and that sends nothing."""
