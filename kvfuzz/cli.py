@@ -205,7 +205,8 @@ def verify(
     stand for each such pattern. 5 layers are 402,124 patterns, 6 are 16,714,134.
 
     How far it has come is kept in DIR/verify-*.json. The same command goes on from there, unless
-    it had come to its end: then it starts anew, as after another version of the target or kvfuzz.
+    it had come to its end or the version of the target or of kvfuzz is another: then it starts
+    anew. Delete the file after a change of a planner that leaves its version as it was.
 
     \b
     Examples:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from kvfuzz.commands.fetch import prepare_all
 from kvfuzz.commands.run import check_files, conduct, default_jobs
+from kvfuzz.engine.enumerator import chunks
 from kvfuzz.engine.patterns import mixes as mixes_of
 from kvfuzz.engine.verify_run import VerifySettings, unfinished
 from kvfuzz.engine.verify_run import verify as verify_engine
 from kvfuzz.files import check_writable, printable
 from kvfuzz.ledger import ledger
+from kvfuzz.reporting.console import count
 from kvfuzz.reporting.terminal import console
 from kvfuzz.targets.uri import default_target
 
@@ -53,14 +55,14 @@ def verify(
         seconds=None,
         mixes=None,
         seed=0,
-        jobs=jobs or default_jobs(),
+        jobs=min(jobs or default_jobs(), chunks(layers)),  # more would have nothing to do
         use_ledger=use_ledger,
         cases=cases,
         layers=layers,
         states=out,
     )
     mixes = mixes_of(layers)
-    stderr.say(f"{mixes:,} mixes a target, {settings.jobs} workers", style="dim")
+    stderr.say(f"{mixes:,} mixes a target, {count(settings.jobs, 'worker')}", style="dim")
     for target in prepared:
         for surface in settings.surfaces:
             if state := unfinished(settings, target.uri, surface):

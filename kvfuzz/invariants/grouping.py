@@ -105,8 +105,12 @@ def single_page_size(trial: Trial) -> None:
     for group in groups:
         if len(set(group.pages)) > 1:
             specs = trial.scenario.specs()
-            kinds = sorted({specs[name].kind for name in group.layers if name in specs})
-            sizes = ", ".join(str(size) for size in dict.fromkeys(group.pages))
+            # A layer that is none of the mix's is `partition`'s business.
+            own = {n: p for n, p in zip(group.layers, group.pages, strict=True) if n in specs}
+            if len(set(own.values())) <= 1:
+                continue
+            kinds = sorted({specs[name].kind for name in own})
+            sizes = ", ".join(str(size) for size in dict.fromkeys(own.values()))
             raise SinglePageSizeViolation(
                 # Which kinds a mixed group holds tells one bug from another.
                 symptom=f"group of {' and '.join(kinds)}",

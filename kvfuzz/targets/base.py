@@ -51,6 +51,11 @@ class Target(Protocol):
         ...
 
 
+def sayable(name: str) -> str:
+    """A layer name that a planner made up, with what no file can hold escaped."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 class NeutralTarget:
     """A planner written against kvfuzz's own specs: the reference, or anyone's.
 
@@ -92,5 +97,5 @@ class NeutralTarget:
             pages = tuple(
                 page_size_bytes(specs[name], rules) if name in specs else 0 for name in layers
             )
-            groups.append(Group(layers=layers, pages=pages))
+            groups.append(Group(layers=tuple(map(sayable, layers)), pages=pages))
         return Plan(groups=tuple(groups))

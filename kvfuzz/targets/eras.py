@@ -26,6 +26,7 @@ from kvfuzz.specs import (
     MLAAttentionSpec,
     SlidingWindowMLASpec,
 )
+from kvfuzz.targets.base import sayable
 
 #: Kind -> name of its spec class in vllm/v1/kv_cache_interface.py.
 _CLASS_NAMES: Final = {
@@ -158,15 +159,18 @@ class VllmTarget:
             layers = getattr(group, "kv_cache_specs", None)
             if not isinstance(layers, dict):
                 raise TypeError(f"a group must hold a dict of specs, got {type(group).__name__}")
-            if not layers.keys() <= specs.keys() and not all(type(n) is str for n in layers):
-                raise TypeError("a group must hold its specs by layer name")
+            names = tuple(layers)
+            if not layers.keys() <= specs.keys():
+                if not all(type(name) is str for name in names):
+                    raise TypeError("a group must hold its specs by layer name")
+                names = tuple(map(sayable, names))
             pages = []
             for spec in layers.values():
                 size = sizes.get(id(spec))
                 if size is None:
                     size = sizes[id(spec)] = self._page_size(spec)
                 pages.append(size)
-            groups.append(Group(tuple(layers), tuple(pages)))
+            groups.append(Group(names, tuple(pages)))
         return Plan(tuple(groups))
 
     def _page_size(self, spec: Any) -> int:
