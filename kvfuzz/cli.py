@@ -202,7 +202,8 @@ def verify(
 
     That is which layers are full MLA and which have a window, and which page sizes (up to 4),
     block sizes and windows (up to 3 each) are equal, in every order of the layers. Two mixes
-    stand for each such pattern. 5 layers are 402,124 patterns, 6 are 16,714,134.
+    stand for each such pattern; from 5 layers on, for a pattern and its reverse. 5 layers are
+    402,124 patterns, 6 are 16,714,134.
 
     How far it has come is kept in DIR/verify-*.json. The same command goes on from there, unless
     it had come to its end or the version of the target or of kvfuzz is another: then it starts

@@ -143,6 +143,7 @@ def test_a_wrong_word_is_one_sentence(
     pytest.LineMatcher([line]).fnmatch_lines([f"*{sentence}"])
 
 
+@pytest.mark.slow
 def test_a_wrong_target_is_a_sentence_on_workers_too(pytester: pytest.Pytester):
     """A worker that ends by itself would be an internal error of xdist's."""
     pytester.makepyfile(CHECK)
@@ -153,6 +154,7 @@ def test_a_wrong_target_is_a_sentence_on_workers_too(pytester: pytest.Pytester):
     result.stdout.fnmatch_lines(["kvfuzz: The target no_such:thing names no module: *"])
 
 
+@pytest.mark.slow
 def test_the_profile_ci_draws_the_same_each_time(pytester: pytest.Pytester):
     pytester.makepyfile(DRAWN)
     words = ("--kvfuzz-target", "reference", "--kvfuzz-profile", "ci")
@@ -166,6 +168,7 @@ def test_the_profile_ci_draws_the_same_each_time(pytester: pytest.Pytester):
     assert not (pytester.path / ".hypothesis" / "examples").exists()
 
 
+@pytest.mark.slow
 def test_the_profile_dev_draws_others_each_time(pytester: pytest.Pytester):
     pytester.makepyfile(DRAWN)
     drawn = []
