@@ -11,7 +11,6 @@ from __future__ import annotations
 import mmap
 import struct
 import tempfile
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -233,10 +232,5 @@ class Heartbeat:
     def __enter__(self) -> Heartbeat:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._map.close()
