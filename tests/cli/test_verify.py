@@ -184,6 +184,7 @@ def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result
     return Result(process.returncode, out, err), done
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_and_counts_nothing_twice(tmp_path: Path):
     words = ("verify", "--layers", "4", "--target", SLOW, "--json", "o.json", "--jobs")
     result, killed = _stopped(signal.SIGKILL, 0, tmp_path, *words, "1")
