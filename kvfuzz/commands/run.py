@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import NamedTuple, Self
 
 from kvfuzz import __version__
 from kvfuzz.commands.fetch import prepare_all
@@ -34,8 +34,9 @@ from kvfuzz.reporting.json_file import to_json
 from kvfuzz.reporting.junit import to_junit
 from kvfuzz.reporting.markdown import to_markdown
 from kvfuzz.reporting.progress import view
-from kvfuzz.reporting.terminal import console
+from kvfuzz.reporting.terminal import QuietConsole, console
 from kvfuzz.reporting.timeline import Timeline
+from kvfuzz.targets.load import Prepared
 from kvfuzz.targets.uri import default_target
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -117,6 +118,46 @@ class _Collected:
                 self.report = report
 
 
+class Ready(NamedTuple):
+    """What a search needs, checked before it starts.
+
+    Attributes:
+        targets: The targets, fetched.
+        failed: Those that could not be had.
+        cases: Folder of case files.
+        files: Option, such as `--json`, -> the file it names.
+    """
+
+    targets: tuple[Prepared, ...]
+    failed: list[TargetReport]
+    cases: Path
+    files: dict[str, Path]
+
+
+def get_ready(
+    stderr: QuietConsole,
+    targets: Sequence[str],
+    files: Mapping[str, Path | None],
+    out: Path,
+    *,
+    use_ledger: bool,
+) -> Ready:
+    """Find out before a search whether its files can be written, and fetch its targets.
+
+    Raises:
+        KvfuzzError: They cannot, or a ledger entry is damaged, or a URI is none.
+    """
+    cases = out / "cases"
+    check_writable(cases)
+    named = {option: path for option, path in files.items() if path is not None}
+    check_files(named)
+    if use_ledger:
+        ledger()
+    uris = tuple(dict.fromkeys(targets)) or (default_target(),)
+    prepared, failed = prepare_all(uris, stderr)
+    return Ready(prepared, failed, cases, named)
+
+
 def run(
     *,
     targets: Sequence[str],
@@ -152,32 +193,25 @@ def run(
         seconds = parse_budget(budget)
     wanted = tuple(dict.fromkeys(surfaces)) or ("pack",)
     check_surfaces(wanted)
-    cases = out / "cases"
-    check_writable(cases)
-    wanted_files = {option: path for option, path in files.items() if path is not None}
-    check_files(wanted_files)
-    if use_ledger:
-        ledger()  # a damaged entry is said before the search, not after
     stderr = console(stderr=True)
-    uris = tuple(dict.fromkeys(targets)) or (default_target(),)
-    prepared, failed = prepare_all(uris, stderr)
+    ready = get_ready(stderr, targets, files, out, use_ledger=use_ledger)
     settings = Settings(
-        targets=prepared,
+        targets=ready.targets,
         surfaces=wanted,
         seconds=seconds,
         mixes=examples,
         seed=secrets.randbelow(2**32) if seed is None else seed,
         jobs=jobs or default_jobs(),
         use_ledger=use_ledger,
-        cases=cases,
+        cases=ready.cases,
     )
     stderr.say(f"seed {settings.seed}, {settings.jobs} workers", style="dim")
     return conduct(
         lambda stop: run_engine(settings, stop),
         seed=settings.seed,
         mixes=examples,
-        failed=failed,
-        files=wanted_files,
+        failed=ready.failed,
+        files=ready.files,
     )
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvfuzz.commands.fetch import prepare_all
-from kvfuzz.commands.run import check_files, conduct, default_jobs
+from kvfuzz.commands.run import conduct, default_jobs, get_ready
 from kvfuzz.engine.enumerator import chunks
 from kvfuzz.engine.patterns import mixes as mixes_of
 from kvfuzz.engine.verify_run import VerifySettings, unfinished
 from kvfuzz.engine.verify_run import verify as verify_engine
-from kvfuzz.files import check_writable, printable
-from kvfuzz.ledger import ledger
+from kvfuzz.files import printable
 from kvfuzz.reporting.console import count
 from kvfuzz.reporting.terminal import console
-from kvfuzz.targets.uri import default_target
 
 
 def verify(
@@ -40,30 +37,23 @@ def verify(
     Raises:
         KvfuzzError: Nothing could be verified, or a file is damaged or could not be written.
     """
-    cases = out / "cases"
-    check_writable(cases)
-    wanted_files = {option: path for option, path in files.items() if path is not None}
-    check_files(wanted_files)
-    if use_ledger:
-        ledger()  # a damaged entry is said before the start, not after
     stderr = console(stderr=True)
-    uris = tuple(dict.fromkeys(targets)) or (default_target(),)
-    prepared, failed = prepare_all(uris, stderr)
+    ready = get_ready(stderr, targets, files, out, use_ledger=use_ledger)
     settings = VerifySettings(
-        targets=prepared,
+        targets=ready.targets,
         surfaces=("pack",),
         seconds=None,
         mixes=None,
         seed=0,
         jobs=min(jobs or default_jobs(), chunks(layers)),  # more would have nothing to do
         use_ledger=use_ledger,
-        cases=cases,
+        cases=ready.cases,
         layers=layers,
         states=out,
     )
     mixes = mixes_of(layers)
     stderr.say(f"{mixes:,} mixes a target, {count(settings.jobs, 'worker')}", style="dim")
-    for target in prepared:
+    for target in ready.targets:
         for surface in settings.surfaces:
             if state := unfinished(settings, target.uri, surface):
                 done = f"{state.tally.mixes:,} of {mixes:,} mixes"
@@ -72,6 +62,6 @@ def verify(
         lambda stop: verify_engine(settings, stop),
         seed=settings.seed,
         mixes=mixes,
-        failed=failed,
-        files=wanted_files,
+        failed=ready.failed,
+        files=ready.files,
     )

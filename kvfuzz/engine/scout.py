@@ -33,6 +33,7 @@ from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
 from kvfuzz.invariants.conduct import crash_violation
+from kvfuzz.ledger import speaks_of
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import spec_mixes
@@ -178,7 +179,7 @@ class Scout:
 
     def _reproduced(self, finding: Finding | None) -> Finding | None:
         """The finding with its reproduction, if the target is vLLM's and it fails there."""
-        if finding is None or not self._session.target.uri.startswith("vllm"):
+        if finding is None or not speaks_of(self._session.target.uri):
             return finding
         text = reproduction(finding)
         if text is None or not fails(text):

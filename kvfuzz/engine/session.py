@@ -177,7 +177,7 @@ class Session:
             # By identity first: most layers share a spec with one before them.
             entry = used.get(id(spec))
             if entry is None:
-                found = self._natives.get(spec) or self._native(spec)
+                found = self._native(spec)
                 if isinstance(found, NotExpressible):
                     return Answer(found), pages
                 entry = used[id(spec)] = found

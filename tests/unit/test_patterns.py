@@ -13,22 +13,8 @@ from kvfuzz.engine.patterns import Mixes, Pattern, PatternLayer, pattern, patter
 from kvfuzz.pages import DEFAULTS, FULL_DIALECT, Dialect, PageRules, page_size_bytes
 from kvfuzz.specs import MLAAttentionSpec, SlidingWindowMLASpec
 from kvfuzz.strategies import constraints
+from tests.strategies.common import OLD_DIALECT
 
-#: As releases were before backends published what they pack: fewer fields, other page rules.
-OLD_DIALECT = Dialect(
-    rules=PageRules(
-        value_head=False,
-        ds_mla_records=True,
-        v4_windows_are_records=True,
-        per_token_head_scales=True,
-        int4_packs_mla=True,
-    ),
-    fields={
-        kind: fields - {"num_head_slots", "state_content_bytes", "non_causal"}
-        for kind, fields in FULL_DIALECT.fields.items()
-    },
-    quant_modes=frozenset({"none", "fp8_per_tensor"}),
-)
 #: Nothing but what every spec must have.
 BARE_DIALECT = Dialect(
     rules=PageRules(),
