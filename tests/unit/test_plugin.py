@@ -69,7 +69,20 @@ def test_the_options_are_there(pytester: pytest.Pytester):
 
 def test_a_wrong_planner_fails_with_a_case_to_paste(pytester: pytest.Pytester):
     pytester.makepyfile(CHECK)
-    target = "tests.sabotage.planners:packs_uniform_mixes"
+    # A planner of this test's own: it is wrong from two layers on, one of each
+    # kind, so that there is one minimum for Hypothesis to reach.
+    pytester.makepyfile(
+        both_kinds="""
+        from kvfuzz.reference import group_and_unify_kv_cache_specs as reference
+        from tests.sabotage.planners import packs_uniform_mixes
+
+        def factory():
+            wrong = packs_uniform_mixes()
+            both = lambda specs: len({spec.kind for spec in specs.values()}) == 2
+            return lambda specs: wrong(specs) if both(specs) else reference(specs)
+        """
+    )
+    target = "both_kinds:factory"
     result = _run(pytester, "--kvfuzz-target", target)
     result.assert_outcomes(passed=1, failed=1)
     assert result.ret == 1
