@@ -17,7 +17,7 @@ import msgspec
 
 from kvfuzz import __version__
 from kvfuzz.errors import UsageError
-from kvfuzz.files import printable, read_json, write_atomically
+from kvfuzz.files import decode_json, printable, read_bytes, write_atomically
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import get_invariant
 from kvfuzz.specs import KINDS, LayerName, LayerSpec, Scenario, scenario_to_json
@@ -103,17 +103,25 @@ def read_case(path: Path, form: type[CaseT]) -> tuple[CaseT, Scenario]:
     """The case in a file, in the given form, and its scenario.
 
     Raises:
-        UsageError: As `read_json`; or the format is a later one, or the
+        UsageError: As `read_bytes` and `decode_case`.
+    """
+    return decode_case(read_bytes(path), printable(str(path)), form)
+
+
+def decode_case(data: bytes, shown: str, form: type[CaseT]) -> tuple[CaseT, Scenario]:
+    """The case in the bytes of a file that is shown by that name, and its scenario.
+
+    Raises:
+        UsageError: As `decode_json`; or the format is a later one, or the
             surface or invariant is unknown.
     """
-    shown = printable(str(path))
-    version = read_json(path, _FORMAT).format  # type: ignore[attr-defined]
+    version = decode_json(data, shown, _FORMAT).format  # type: ignore[attr-defined]
     if version != FORMAT:
         raise UsageError(
             f"{shown} has format {version}, and this kvfuzz reads format {FORMAT}: "
             "use the kvfuzz that wrote it, or upgrade."
         )
-    case = read_json(path, msgspec.json.Decoder(form))
+    case = decode_json(data, shown, msgspec.json.Decoder(form))
     if case.invariant is not None:
         get_invariant(case.invariant)
     if case.surface not in SURFACES:

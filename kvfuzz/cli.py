@@ -18,6 +18,17 @@ import typer
 from kvfuzz import __version__
 from kvfuzz.errors import Exit, KvfuzzError
 from kvfuzz.files import printable
+from kvfuzz.options import (
+    Html,
+    Jobs,
+    Json,
+    Junit,
+    Markdown,
+    NoLedger,
+    Out,
+    StateOut,
+    Targets,
+)
 
 app = typer.Typer(
     name="kvfuzz",
@@ -26,33 +37,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        metavar="T",
-        help="Planner to test: reference, vllm, vllm==X, vllm@PATH or module:factory. May be "
-        "repeated.  [default: vllm if it is installed, else reference]",
-    ),
-]
-NoLedger = Annotated[
-    bool,
-    typer.Option("--no-ledger", help="Do as if nothing were known."),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=256,
-        help="Worker processes a target.  [default: one a core, 8 at most]",
-    ),
-]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the report there too.")
-]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of case files: DIR/cases.")]
 
 
 class Listable(StrEnum):
@@ -109,7 +93,8 @@ def run(
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Time to search, over all targets: 60s, 10m or 8h.  [default: 60s]"
+            metavar="TIME",
+            help="Wall-clock time in all, shared by the targets: 60s, 10m or 8h.  [default: 60s]",
         ),
     ] = None,
     examples: Annotated[
@@ -126,31 +111,54 @@ def run(
             "same seed gives the same mixes.  [default: a random one, which is shown]",
         ),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P",
+            help="dev: a minute at random. ci: 20,000 mixes, the same each time. nightly: an hour, "
+            "begins with the kept cases, fails if next to nothing could be tried. replay: the "
+            "kept cases only.  [default: dev]",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the last campaign of DIR, where it was stopped; with --budget, for "
+            "so long.",
+        ),
+    ] = False,
+    max_findings: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop after N new findings.")
+    ] = None,
     jobs: Jobs = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Search on the workers of this Dask scheduler: tcp://HOST:8786."
+        ),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Begin with the cases that others found, and keep new ones there: "
+            "redis://HOST:PORT or a folder.",
+        ),
+    ] = None,
     json: Json = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(
-            "--markdown", metavar="FILE", help="Write it there as a table of targets and rules."
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write it there as one page that opens offline."
-        ),
-    ] = None,
-    junit: Annotated[
-        Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write it there as JUnit XML, for CI."),
-    ] = None,
-    out: Out = Path("reports"),
+    markdown: Markdown = None,
+    html: Html = None,
+    junit: Junit = None,
+    out: StateOut = Path("reports"),
     no_ledger: NoLedger = False,
 ) -> None:
     """Search for mixes that break an invariant.
 
     Each finding is shrunk to a minimal mix and written to DIR/cases at once. What the
-    ledger knows of a target is counted and named, but is no new finding.
+    ledger knows of a target is counted and named, but is no new finding. A search that finds
+    something new has more of the time than one that does not. How far the campaign has come is
+    kept in DIR/state.sqlite.
 
     \b
     Examples:
@@ -159,6 +167,9 @@ def run(
       kvfuzz run --target vllm==0.25.1 --target vllm==0.26.0 --examples 50000 --seed 7
       kvfuzz run --target vllm==0.28.0 --html report.html --junit junit.xml
       kvfuzz run --target vllm@../vllm --budget 8h --jobs 4 --out nightly
+      kvfuzz run --resume --out nightly
+      kvfuzz run --target vllm==0.28.0 --profile nightly --database redis://db:6379
+      kvfuzz run --target vllm==0.28.0 --budget 8h --dask tcp://scheduler:8786
       kvfuzz run --target mypackage.planner:make --no-ledger
     """  # noqa: D301 - \b keeps the lines that follow it as they are
     from kvfuzz.commands.run import run as command
@@ -170,7 +181,12 @@ def run(
             budget=budget,
             examples=examples,
             seed=seed,
+            profile=profile,
+            resume=resume,
+            max_findings=max_findings,
             jobs=jobs,
+            dask=dask,
+            database=database,
             files={"--json": json, "--markdown": markdown, "--html": html, "--junit": junit},
             out=out,
             use_ledger=not no_ledger,
@@ -190,12 +206,10 @@ def verify(
     targets: Targets = None,
     jobs: Jobs = None,
     json: Json = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="DIR", help="Folder of case files, DIR/cases, and of the state."
-        ),
-    ] = Path("reports"),
+    markdown: Markdown = None,
+    html: Html = None,
+    junit: Junit = None,
+    out: StateOut = Path("reports"),
     no_ledger: NoLedger = False,
 ) -> None:
     """Put every mix of up to N layers to a target, up to what a packer can see of it.
@@ -205,7 +219,7 @@ def verify(
     stand for each such pattern; from 5 layers on, for a pattern and its reverse. 5 layers are
     402,124 patterns, 6 are 16,714,134.
 
-    How far it has come is kept in DIR/verify-*.json. The same command goes on from there, unless
+    How far it has come is kept in DIR/state.sqlite. The same command goes on from there, unless
     it had come to its end or the version of the target or of kvfuzz is another: then it starts
     anew. Delete the file after a change of a planner that leaves its version as it was.
 
@@ -222,7 +236,7 @@ def verify(
             layers=layers,
             targets=targets or (),
             jobs=jobs,
-            files={"--json": json},
+            files={"--json": json, "--markdown": markdown, "--html": html, "--junit": junit},
             out=out,
             use_ledger=not no_ledger,
         )

@@ -29,12 +29,11 @@ def _opened_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_json(path: Path, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode a JSON file strictly.
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a case file.
 
     Raises:
-        UsageError: It is missing, no regular file, over MAX_BYTES, no JSON,
-            or not of the decoder's form; the message says where in the file.
+        UsageError: It is missing, no regular file, empty, or over MAX_BYTES.
     """
     shown = printable(str(path))
     try:
@@ -48,12 +47,26 @@ def read_json(path: Path, decoder: msgspec.json.Decoder[T]) -> T:
         raise UsageError(f"{shown} is over {MAX_BYTES >> 20} MiB: that is no case file.")
     if not data.strip():
         raise UsageError(f"{shown} is empty: a case file holds one JSON object.")
+    return data
+
+
+def decode_json(data: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode JSON strictly.
+
+    Args:
+        data: The bytes.
+        where: What they are of, for the error's message.
+        decoder: Says the form.
+
+    Raises:
+        UsageError: They are no JSON, or not of that form; the message says where.
+    """
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown}: {printable(str(error))}.") from None
+        raise UsageError(f"{where}: {printable(str(error))}.") from None
     except RecursionError:
-        raise UsageError(f"{shown} is nested too deeply for a case file.") from None
+        raise UsageError(f"{where} is nested too deeply for a case file.") from None
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -37,7 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kvfuzz-profile",
         metavar="P",
         default="dev",
-        help="dev, ci or nightly: how many mixes, and whether at random (default: dev)",
+        help="dev, ci, nightly or replay: how many mixes, and whether at random (default: dev)",
+    )
+    group.addoption(
+        "--kvfuzz-database",
+        metavar="WHERE",
+        help="where failures are remembered: a folder or redis://HOST:PORT "
+        "(default: .hypothesis/examples)",
     )
 
 
@@ -105,12 +111,16 @@ def kvfuzz_check(
     """
     from hypothesis import given, seed
 
+    from kvfuzz.engine.corpus import open_database
     from kvfuzz.errors import UsageError
-    from kvfuzz.profiles import profile
+    from kvfuzz.profiles import hypothesis_settings
     from kvfuzz.strategies import spec_mixes
 
+    where = request.config.getoption("--kvfuzz-database")
     try:
-        settings = profile(request.config.getoption("--kvfuzz-profile"))
+        settings = hypothesis_settings(
+            request.config.getoption("--kvfuzz-profile"), open_database(where) if where else None
+        )
     except UsageError as error:
         _give_up(request.config, error)
 

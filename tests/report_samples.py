@@ -154,7 +154,7 @@ def a_timeline(report: Report) -> Timeline:
     timeline = Timeline(lambda: now)
     for target in report.targets:
         for made in target.surfaces:
-            timeline.take(TargetStarted(target.uri, made.surface, 4.0))
+            timeline.take(TargetStarted(target.uri, made.surface))
             now += 1.0
             for finding in report.findings:
                 if finding.target == target.uri:

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, Self
 
-from kvfuzz import __version__
-from kvfuzz.commands.fetch import prepare_all
+import msgspec
+
+from kvfuzz.commands.conduct import Ready, conduct, crew_of, get_ready
 from kvfuzz.commands.names import check_surfaces
-from kvfuzz.engine.events import (
-    Event,
-    FindingMade,
-    Finished,
-    Report,
-    Searching,
-    TargetReport,
-    TargetStarted,
+from kvfuzz.engine.campaign import run as run_campaign
+from kvfuzz.engine.corpus import (
+    Corpus,
+    SharedCases,
+    cases_in,
+    cases_of_ledger,
+    corpus,
+    open_database,
 )
-from kvfuzz.engine.run import Settings
-from kvfuzz.engine.run import run as run_engine
-from kvfuzz.errors import Exit, KvfuzzError, UsageError
-from kvfuzz.files import check_writable, printable, write_atomically
-from kvfuzz.ledger import ledger
-from kvfuzz.reporting.console import path_key, print_report
-from kvfuzz.reporting.html import to_html
-from kvfuzz.reporting.json_file import to_json
-from kvfuzz.reporting.junit import to_junit
-from kvfuzz.reporting.markdown import to_markdown
-from kvfuzz.reporting.progress import view
+from kvfuzz.engine.settings import Settings
+from kvfuzz.engine.state import STATE_FILE, Past, Plan, State
+from kvfuzz.errors import UsageError
+from kvfuzz.files import printable
+from kvfuzz.profiles import Profile, named
+from kvfuzz.reporting.console import count
 from kvfuzz.reporting.terminal import QuietConsole, console
-from kvfuzz.reporting.timeline import Timeline
-from kvfuzz.targets.load import Prepared
-from kvfuzz.targets.uri import default_target
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_DEFAULT_SECONDS = 60.0
-#: More workers than this gain little: one is short of mixes for seconds only.
-_MAX_JOBS = 8
 
 
 def parse_budget(text: str) -> float:
@@ -58,106 +45,6 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
-def default_jobs() -> int:
-    """One worker a core that this process may use, 8 at most."""
-    # Not every system can say which cores a process may use.
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(_MAX_JOBS, usable or 1)
-
-
-class Stop:
-    """Ctrl-C and SIGTERM in a run: the first is remembered, the second ends it at once."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._before: dict[int, object] = {}
-
-    def __call__(self) -> bool:
-        """Whether to stop."""
-        return self.signal != 0
-
-    def _take(self, number: int, _frame: FrameType | None) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._take)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-class _Collected:
-    """The report as far as the events told it, in case the run does not come to its end."""
-
-    def __init__(self, seed: int) -> None:
-        self.report = Report(kvfuzz=__version__, seed=seed)
-        self.paths: dict[str, str] = {}
-
-    def take(self, event: Event) -> None:
-        match event:
-            case TargetStarted(uri):
-                if not any(target.uri == uri for target in self.report.targets):
-                    self.report.targets.append(TargetReport(uri=uri))
-            case Searching(uri, surface):
-                target = next(t for t in self.report.targets if t.uri == uri)
-                if surface not in target.surfaces:
-                    target.surfaces.append(surface)
-            case FindingMade(finding, path):
-                key = path_key(finding)
-                self.paths[key] = path
-                self.report.findings = [
-                    other for other in self.report.findings if path_key(other) != key
-                ]
-                self.report.findings.append(finding)
-            case Finished(report):
-                self.report = report
-
-
-class Ready(NamedTuple):
-    """What a search needs, checked before it starts.
-
-    Attributes:
-        targets: The targets, fetched.
-        failed: Those that could not be had.
-        cases: Folder of case files.
-        files: Option, such as `--json`, -> the file it names.
-    """
-
-    targets: tuple[Prepared, ...]
-    failed: list[TargetReport]
-    cases: Path
-    files: dict[str, Path]
-
-
-def get_ready(
-    stderr: QuietConsole,
-    targets: Sequence[str],
-    files: Mapping[str, Path | None],
-    out: Path,
-    *,
-    use_ledger: bool,
-) -> Ready:
-    """Find out before a search whether its files can be written, and fetch its targets.
-
-    Raises:
-        KvfuzzError: They cannot, or a ledger entry is damaged, or a URI is none.
-    """
-    cases = out / "cases"
-    check_writable(cases)
-    named = {option: path for option, path in files.items() if path is not None}
-    check_files(named)
-    if use_ledger:
-        ledger()
-    uris = tuple(dict.fromkeys(targets)) or (default_target(),)
-    prepared, failed = prepare_all(uris, stderr)
-    return Ready(prepared, failed, cases, named)
-
-
 def run(
     *,
     targets: Sequence[str],
@@ -165,7 +52,12 @@ def run(
     budget: str | None,
     examples: int | None,
     seed: int | None,
+    profile: str | None,
+    resume: bool,
+    max_findings: int | None,
     jobs: int | None,
+    dask: str | None,
+    database: str | None,
     files: Mapping[str, Path | None],
     out: Path,
     use_ledger: bool,
@@ -175,12 +67,17 @@ def run(
     Args:
         targets: Their URIs; none is the default one.
         surfaces: Surfaces of each; none is `pack`.
-        budget: Time to search, in words, or None.
+        budget: Wall-clock time in all, in words, or None.
         examples: Mixes a surface, or None.
         seed: Names the stream of mixes; None draws one.
-        jobs: Workers a surface, or None.
+        profile: Says what is not said by the above; None is `dev`.
+        resume: Whether to go on with the last campaign of the folder.
+        max_findings: New findings after which to stop, or None.
+        jobs: Worker processes, or None.
+        dask: Address of a Dask scheduler whose workers do the search, or None.
+        database: Of examples: a Redis URL or a folder, or None.
         files: Option, such as `--json`, -> the file it names, or None.
-        out: Folder of case files.
+        out: Folder of the state and of case files.
         use_ledger: Whether the ledger says what is known.
 
     Raises:
@@ -188,133 +85,140 @@ def run(
     """
     if budget is not None and examples is not None:
         raise UsageError("--budget and --examples exclude each other: give one of them.")
-    seconds = None if examples is not None else _DEFAULT_SECONDS
-    if budget is not None:
-        seconds = parse_budget(budget)
+    seconds = None if budget is None else parse_budget(budget)
+    if resume:
+        given = {
+            "--target": targets,
+            "--surface": surfaces,
+            "--examples": examples,
+            "--seed": seed is not None,
+            "--profile": profile,
+            "--no-ledger": not use_ledger,
+        }
+        past, plan = _last(out, seconds, [option for option, value in given.items() if value])
+    else:
+        past, plan = None, _planned(surfaces, seconds, examples, seed, profile or "dev")
+        plan = msgspec.structs.replace(plan, targets=tuple(targets), use_ledger=use_ledger)
+    told = named(plan.profile)
+    stderr = console(stderr=True)
+    ready = get_ready(stderr, plan.targets, files, out, use_ledger=plan.use_ledger)
+    plan = msgspec.structs.replace(plan, targets=tuple(target.uri for target in ready.targets))
+    shared = SharedCases(open_database(database)) if database is not None else None
+    corpus_ = _corpus(stderr, ready, told, shared, use_ledger=plan.use_ledger)
+    with State(out) as state:
+        campaign = state.go_on(past) if past else state.begin(plan)
+        crew = crew_of(jobs, dask)
+        settings = Settings(
+            targets=ready.targets,
+            surfaces=plan.surfaces,
+            seconds=plan.seconds,
+            mixes=plan.mixes,
+            seed=plan.seed,
+            lanes=crew.slots,
+            use_ledger=plan.use_ledger,
+            cases=ready.cases,
+            max_findings=max_findings,
+            corpus=corpus_,
+        )
+        stderr.say(f"seed {settings.seed}, {count(crew.slots, 'worker')}", style="dim")
+        return conduct(
+            lambda stop: run_campaign(settings, crew, campaign, stop),
+            seed=settings.seed,
+            mixes=plan.mixes,
+            ready=ready,
+            shared=shared,
+            floor=told.floor,
+            again=f"kvfuzz run --resume --out {shlex.quote(str(out))}",
+        )
+
+
+def _planned(
+    surfaces: Sequence[str],
+    seconds: float | None,
+    examples: int | None,
+    seed: int | None,
+    profile: str,
+) -> Plan:
+    """What is to be done, targets aside: what is said, and else what the profile says.
+
+    Raises:
+        UsageError: There is no such surface or profile.
+    """
     wanted = tuple(dict.fromkeys(surfaces)) or ("pack",)
     check_surfaces(wanted)
-    stderr = console(stderr=True)
-    ready = get_ready(stderr, targets, files, out, use_ledger=use_ledger)
-    settings = Settings(
-        targets=ready.targets,
+    told = named(profile)
+    if seconds is None and examples is None:
+        seconds, examples = told.seconds, told.mixes
+    if seed is None:
+        seed = 0 if told.same else secrets.randbelow(2**32)
+    return Plan(
+        kind="run",
+        targets=(),
         surfaces=wanted,
         seconds=seconds,
         mixes=examples,
-        seed=secrets.randbelow(2**32) if seed is None else seed,
-        jobs=jobs or default_jobs(),
-        use_ledger=use_ledger,
-        cases=ready.cases,
-    )
-    stderr.say(f"seed {settings.seed}, {settings.jobs} workers", style="dim")
-    return conduct(
-        lambda stop: run_engine(settings, stop),
-        seed=settings.seed,
-        mixes=examples,
-        failed=ready.failed,
-        files=ready.files,
+        seed=seed,
+        use_ledger=True,
+        profile=profile,
     )
 
 
-def conduct(
-    engine: Callable[[Stop], Iterator[Event]],
-    *,
-    seed: int,
-    mixes: int | None,
-    failed: Sequence[TargetReport],
-    files: Mapping[str, Path],
-) -> int:
-    """Show and report what an engine does, and return the exit code.
+def _last(out: Path, seconds: float | None, given: Sequence[str]) -> tuple[Past, Plan]:
+    """The last campaign of a folder, and what is left of its plan, or as much time as is given.
 
     Args:
-        engine: Gives its events until the argument says to stop.
-        seed: Names the stream of mixes.
-        mixes: Mixes a surface, or None if time is the budget.
-        failed: Targets that could not be had.
-        files: Option, such as `--json`, -> the file it names.
+        out: The folder.
+        seconds: Time to go on for, or None for what is left of the plan.
+        given: Options that have no place beside --resume.
 
     Raises:
-        KvfuzzError: The engine could not go on, or a file could not be written.
+        UsageError: There are such options, or there is nothing to go on with.
     """
-    stdout, stderr = console(), console(stderr=True)
-    collected = _Collected(seed)
-    timeline = Timeline()
-    broken: KvfuzzError | None = None
-    with Stop() as stop:
-        try:
-            with view(stderr, mixes) as shown:
-                for event in engine(stop):
-                    collected.take(event)
-                    timeline.take(event)
-                    shown.take(event)
-        except KvfuzzError as error:
-            broken = error
-        report = collected.report
-        report.targets += failed
-        report.interrupted = stop()
-        print_report(stdout, report, collected.paths)
-        for option, path in files.items():
-            try:
-                data = _FORMATS[option](report, timeline, collected.paths)
-                write_atomically(path, data)
-            except KvfuzzError as error:
-                broken = broken or error
-    if broken is not None:
-        raise broken
-    for sentence in _failures(report):
-        stderr.say(f"kvfuzz: {printable(sentence)}", style="red")
-    return _exit_code(report, stop.signal)
+    shown = printable(str(out))
+    if given:
+        raise UsageError(f"--resume goes on with what was begun: leave out {', '.join(given)}.")
+    past = None
+    if (out / STATE_FILE).exists():
+        with State(out) as state:
+            past = state.latest("run")
+    if past is None:
+        raise UsageError(f"There is no campaign in {shown} to go on with: leave out --resume.")
+    plan = past.plan
+    if seconds is not None:
+        return past, plan.going_on(seconds)
+    if past.finished:
+        raise UsageError(
+            f"The last campaign in {shown} came to its end: give it --budget to search on, or "
+            "leave out --resume to begin anew."
+        )
+    if plan.seconds is None:
+        return past, plan
+    return past, plan.going_on(max(0.0, plan.seconds - past.seconds))
 
 
-#: Option -> what makes the file that it names.
-_FORMATS: dict[str, Callable[[Report, Timeline, Mapping[str, str]], bytes]] = {
-    "--json": lambda report, _timeline, _paths: to_json(report),
-    "--markdown": lambda report, _timeline, _paths: to_markdown(report).encode(),
-    "--html": to_html,
-    "--junit": lambda report, _timeline, _paths: to_junit(report),
-}
+def _corpus(
+    stderr: QuietConsole,
+    ready: Ready,
+    profile: Profile,
+    shared: SharedCases | None,
+    *,
+    use_ledger: bool,
+) -> Corpus:
+    """What the search begins with.
 
-
-def check_files(files: Mapping[str, Path]) -> None:
-    """Find out before the run whether the files can be written after it."""
-    taken: dict[Path, str] = {}
-    for option, path in files.items():
-        shown = printable(str(path))
-        if path.is_dir():
-            raise UsageError(f"{option} {shown} is a folder: name a file.")
-        check_writable(path.parent)
-        other = taken.setdefault(path.resolve(), option)
-        if other != option:
-            raise UsageError(f"{other} and {option} both name {shown}: name two files.")
-
-
-def _failures(report: Report) -> list[str]:
-    """What kept targets from being searched, a sentence each."""
-    sentences = []
-    for target in report.targets:
-        if target.error:
-            sentences.append(target.error)
-        for surface in target.surfaces:
-            if surface.stopped and not surface.tally.mixes:
-                sentences.append(f"{surface.stopped}.")
-            elif not surface.tally.mixes and not report.interrupted and not target.error:
-                sentences.append(f"{target.uri} was asked about no mix on {surface.surface}.")
-    return sentences
-
-
-def _lacks_all(report: Report) -> bool:
-    """Whether no target had any of the surfaces."""
-    surfaces = [surface for target in report.targets for surface in target.surfaces]
-    return bool(surfaces) and all(s.stopped and not s.tally.mixes for s in surfaces)
-
-
-def _exit_code(report: Report, signalled: int) -> int:
-    if signalled:
-        return 128 + signalled
-    if any(target.error for target in report.targets):
-        return Exit.HARNESS
-    if _lacks_all(report):
-        return Exit.USAGE
-    for target in report.targets:
-        if any(not s.tally.mixes and not s.stopped for s in target.surfaces):
-            return Exit.HARNESS
-    return Exit.NEW_FINDING if report.new else Exit.OK
+    Raises:
+        UsageError: It is all that is wanted, and there is nothing.
+    """
+    kept = [shared.cases()] if shared else []
+    if profile.replays:
+        found, wrong = cases_in(ready.cases)
+        for sentence in wrong:
+            stderr.say(f"left out: {sentence}", style="yellow")
+        kept += [found, cases_of_ledger() if use_ledger else []]
+    cases = corpus(*kept)
+    if profile.mixes == 0 and not cases:
+        raise UsageError(
+            f"There is nothing to replay: no case in {printable(str(ready.cases))}, and no other "
+            "is kept."
+        )
+    return cases

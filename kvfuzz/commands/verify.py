@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvfuzz.commands.run import conduct, default_jobs, get_ready
+from kvfuzz.commands.conduct import conduct, crew_of, get_ready
+from kvfuzz.engine.campaign import run as run_campaign
 from kvfuzz.engine.enumerator import chunks
 from kvfuzz.engine.patterns import mixes as mixes_of
-from kvfuzz.engine.verify_run import VerifySettings, unfinished
-from kvfuzz.engine.verify_run import verify as verify_engine
+from kvfuzz.engine.state import Plan, State
+from kvfuzz.engine.verify_run import Verification, VerifySettings
 from kvfuzz.files import printable
 from kvfuzz.reporting.console import count
 from kvfuzz.reporting.terminal import console
@@ -29,7 +30,7 @@ def verify(
     Args:
         layers: The most layers of a mix.
         targets: Their URIs; none is the default one.
-        jobs: Workers a target, or None.
+        jobs: Workers, or None.
         files: Option, such as `--json`, -> the file it names, or None.
         out: Folder of case files and of the state.
         use_ledger: Whether the ledger says what is known.
@@ -39,29 +40,40 @@ def verify(
     """
     stderr = console(stderr=True)
     ready = get_ready(stderr, targets, files, out, use_ledger=use_ledger)
-    settings = VerifySettings(
-        targets=ready.targets,
+    plan = Plan(
+        kind="verify",
+        targets=tuple(target.uri for target in ready.targets),
         surfaces=("pack",),
         seconds=None,
         mixes=None,
         seed=0,
-        jobs=min(jobs or default_jobs(), chunks(layers)),  # more would have nothing to do
+        use_ledger=use_ledger,
+        layers=layers,
+    )
+    crew = crew_of(jobs, most=chunks(layers))
+    settings = VerifySettings(
+        targets=ready.targets,
+        surfaces=plan.surfaces,
+        seconds=None,
+        mixes=None,
+        seed=0,
+        lanes=crew.slots,
         use_ledger=use_ledger,
         cases=ready.cases,
         layers=layers,
-        states=out,
     )
     mixes = mixes_of(layers)
-    stderr.say(f"{mixes:,} mixes a target, {count(settings.jobs, 'worker')}", style="dim")
-    for target in ready.targets:
-        for surface in settings.surfaces:
-            if state := unfinished(settings, target.uri, surface):
-                done = f"{state.tally.mixes:,} of {mixes:,} mixes"
-                stderr.say(f"{printable(target.uri)} {surface}: {done} were done before")
-    return conduct(
-        lambda stop: verify_engine(settings, stop),
-        seed=settings.seed,
-        mixes=mixes,
-        failed=ready.failed,
-        files=ready.files,
-    )
+    stderr.say(f"{mixes:,} mixes a target, {count(crew.slots, 'worker')}", style="dim")
+    with State(out) as state:
+        past = state.latest("verify", plan)
+        campaign = state.go_on(past) if past and not past.finished else state.begin(plan)
+        for (target, surface), stored in campaign.stored.items():
+            done = f"{stored.snapshot.tally.mixes:,} of {mixes:,} mixes"
+            stderr.say(f"{printable(target)} {surface}: {done} were done before")
+        return conduct(
+            lambda stop: run_campaign(settings, crew, campaign, stop, Verification),
+            seed=settings.seed,
+            mixes=mixes,
+            ready=ready,
+            again="the same command",
+        )

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from kvfuzz.engine import patterns
-from kvfuzz.engine.messages import CHUNK, Coverage, FuzzJob, Heartbeat, Message, Place, VerifyJob
+from kvfuzz.engine.messages import FuzzJob, Heartbeat, Message, VerifyJob
+from kvfuzz.engine.places import CHUNK, Place
 from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
 from kvfuzz.engine.simplify import Broken, simplified
@@ -42,17 +43,10 @@ class Enumerator(Scout):
         self._mixes = patterns.Mixes(session.target.dialect)
         self._thorough = patterns.total(CALLS_AGAIN_LAYERS)
 
-    def search(self, job: FuzzJob) -> None:
+    def search(self, job: FuzzJob) -> bool:
         """Do the job; see `Scout`."""
-        assert isinstance(job, VerifyJob)
         # The first mix met is as small as a witness, or smaller.
-        job = msgspec.structs.replace(job, witnesses={})
-        # Another version is another planner: what is known is not about it.
-        if job.version == self._session.target.version:
-            job = msgspec.structs.replace(job, done=[*job.done, *job.found])
-        else:
-            job = msgspec.structs.replace(job, coverage=Coverage(), skip=frozenset())
-        super().search(job)
+        return super().search(msgspec.structs.replace(job, witnesses={}))
 
     def _stream(self, job: FuzzJob) -> Iterator[tuple[Place, Scenario]]:
         assert isinstance(job, VerifyJob)

@@ -35,6 +35,7 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
         tally: Counts.
         stopped: Why the search ended before its budget, or "".
         verified: What was to be covered and whether it is, of a verification.
+        replayed: Kept scenarios that it was asked about first; `tally` is not of them.
     """
 
     surface: str
@@ -42,6 +43,7 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
     tally: Tally = msgspec.field(default_factory=Tally)
     stopped: str = ""
     verified: Verified | None = None
+    replayed: int = 0
 
     @property
     def mixes_per_second(self) -> float:
@@ -58,14 +60,37 @@ class TargetReport(msgspec.Struct, kw_only=True):
     error: str = ""
 
 
+class PastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier run in the same folder.
+
+    Attributes:
+        started: When, in UTC, as ISO 8601.
+        seconds: Wall-clock seconds that it took.
+        mixes: Mixes judged.
+        new: New findings.
+        known: Findings that the ledger expects.
+        interrupted: Whether it did not come to its end.
+        label: Its targets.
+    """
+
+    started: str
+    seconds: float
+    mixes: int
+    new: int
+    known: int
+    interrupted: bool
+    label: str
+
+
 class Report(msgspec.Struct, kw_only=True):
-    """What a run did."""
+    """What a run did; `history` is of the runs before it, oldest first."""
 
     kvfuzz: str
     seed: int
     targets: list[TargetReport] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     interrupted: bool = False
+    history: list[PastRun] = msgspec.field(default_factory=list)
 
     @property
     def new(self) -> list[Finding]:
@@ -74,15 +99,14 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class TargetStarted(msgspec.Struct, frozen=True):
-    """A target is being loaded to search a surface of it for so many seconds."""
+    """A target is being loaded, for the first time, to search a surface of it."""
 
     uri: str
     surface: str
-    seconds: float | None
 
 
 class Searching(msgspec.Struct, frozen=True):
-    """Progress: the surface's report so far, and seconds left (None: no limit)."""
+    """Progress: the surface's report so far, and seconds left to the run (None: no limit)."""
 
     uri: str
     report: SurfaceReport

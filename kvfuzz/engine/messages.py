@@ -11,88 +11,53 @@ from __future__ import annotations
 import mmap
 import struct
 import tempfile
-from typing import BinaryIO, NamedTuple, cast
+from collections import Counter
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
 from kvfuzz.engine.calls import DEFAULT_LIMITS, Limits
+from kvfuzz.engine.places import Coverage, Place
 from kvfuzz.engine.session import Tally
 from kvfuzz.findings import Finding
 from kvfuzz.outcomes import Crash, Outcome
 from kvfuzz.specs import Scenario
 from kvfuzz.targets.load import Prepared
 
-#: Mixes that one seeding of the fast source builds.
-CHUNK = 256
-
-
-class Place(NamedTuple):
-    """Where in the stream of a seed a mix is: chunk, and number in the chunk."""
-
-    chunk: int
-    number: int
-
-
-class Coverage(msgspec.Struct):
-    """Which chunks of an enumeration are done, and how far those are that are not.
-
-    Attributes:
-        below: All chunks before this one are done.
-        beyond: Further chunks that are done.
-        begun: Chunk -> how many of its mixes are done, from its first.
-    """
-
-    below: int = 0
-    beyond: set[int] = msgspec.field(default_factory=set)
-    begun: dict[int, int] = msgspec.field(default_factory=dict)
-
-    def of(self, chunk: int) -> int:
-        """How many mixes of a chunk are done."""
-        return CHUNK if chunk < self.below or chunk in self.beyond else self.begun.get(chunk, 0)
-
-    def finish(self, chunk: int) -> None:
-        """A chunk is done."""
-        self.begun.pop(chunk, None)
-        if chunk >= self.below:
-            self.beyond.add(chunk)
-        while self.below in self.beyond:
-            self.beyond.remove(self.below)
-            self.below += 1
-
-    def advance(self, start: Place, last: Place, stride: int) -> None:
-        """Every `stride`-th chunk from `start` is done, up to the mix `last` and with it."""
-        for chunk in range(start.chunk, last.chunk, stride):
-            self.finish(chunk)
-        if self.of(last.chunk) <= last.number:
-            self.begun[last.chunk] = last.number + 1
-
 
 class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     """Search: chunks `start.chunk`, then every `stride`-th, until time or mixes run out.
 
     Attributes:
-        seconds: Wall-clock seconds from when the target is loaded, or None.
+        deadline: When to stop, on the clock of `time.monotonic`, which the
+            processes of a machine share; None is never.
         mixes: Chunks from the seed's first `mixes` mixes only, or None.
         witnesses: Fingerprint -> witness, of what the ledger knows: not shrunk
             if the witness shows it.
         done: Fingerprints that are not to be sent again.
-        skip: Mixes that ended a worker: not to be judged again.
         claims: Folder that the workers of a search share: a file a
             fingerprint, made by the one that shrinks it.
+        version: The version of the target that `coverage`, `skip` and `found` are about.
+        coverage: What need not be done again.
+        skip: Mixes that ended a worker: not to be judged again.
+        found: Fingerprints found so far, which are not to be sent again.
     """
 
     target: Prepared
     surface: str
-    heartbeat: int
     seed: int
     start: Place
     stride: int
-    seconds: float | None
+    deadline: float | None
     mixes: int | None
     witnesses: dict[str, Scenario]
     done: list[str]
     claims: str
+    version: str = ""
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
     skip: frozenset[Place] = frozenset()
+    found: list[str] = msgspec.field(default_factory=list)
+    heartbeat: int = 0
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -103,15 +68,9 @@ class VerifyJob(FuzzJob, tag="verify", frozen=True, kw_only=True):
 
     Attributes:
         layers: The most layers of a pattern.
-        version: The version of the target that `coverage`, `skip` and `found` are about.
-        coverage: What need not be done again.
-        found: Fingerprints of its findings so far, which are not to be sent again.
     """
 
     layers: int
-    version: str
-    coverage: Coverage
-    found: list[str]
 
 
 class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
@@ -121,16 +80,18 @@ class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
         fingerprint: Names the violation; None means that of `crash`.
         crash: How the worker ended that had this mix in hand.
         enumerated: Whether the place is one of a VerifyJob.
+        deadline: As of a FuzzJob: then the smallest so far will do.
     """
 
     target: Prepared
     surface: str
-    heartbeat: int
     seed: int
     place: Place
     fingerprint: str | None
     crash: Crash
+    deadline: float | None
     enumerated: bool = False
+    heartbeat: int = 0
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -139,8 +100,8 @@ class ReplayJob(msgspec.Struct, tag="replay", frozen=True, kw_only=True):
 
     target: Prepared
     surface: str
-    heartbeat: int
     scenarios: list[Scenario]
+    heartbeat: int = 0
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -183,7 +144,9 @@ class Replayed(msgspec.Struct, tag="replayed", frozen=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """The job is done."""
+    """The job is done; `exhausted` if a search came to the end of its mixes before its time."""
+
+    exhausted: bool = True
 
 
 class Fault(msgspec.Struct, tag="fault", frozen=True):
@@ -193,6 +156,15 @@ class Fault(msgspec.Struct, tag="fault", frozen=True):
 
 
 Message = Loaded | Progress | Violated | Shrunk | Replayed | Finished | Fault
+
+
+def decode(data: bytes | str, form: Any) -> Any:
+    """JSON in a form that may hold a Tally, whose Counters are all that msgspec does not know.
+
+    Raises:
+        msgspec.DecodeError: It is of another form.
+    """
+    return msgspec.json.decode(data, type=form, dec_hook=lambda _, value: Counter(value))
 
 
 class Heartbeat:

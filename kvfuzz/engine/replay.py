@@ -111,9 +111,8 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
         TargetError: The target cannot be loaded, lacks the surface, or its
             worker failed.
     """
-    worker = Worker(
-        ReplayJob, target=prepared, surface=surface, scenarios=[item.scenario for item in items]
-    )
+    scenarios = [item.scenario for item in items]
+    worker = Worker(ReplayJob(target=prepared, surface=surface, scenarios=scenarios))
     version = ""
     left = iter(items)
     for message in run_to_end(worker):

@@ -10,22 +10,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
+from math import inf
 from pathlib import Path
 
 import msgspec
 
 from kvfuzz.engine.calls import PASSING
 from kvfuzz.engine.messages import (
-    CHUNK,
     FuzzJob,
     Heartbeat,
     Message,
-    Place,
     Progress,
     ShrinkJob,
     Shrunk,
     Violated,
 )
+from kvfuzz.engine.places import CHUNK, Coverage, Place
 from kvfuzz.engine.session import Session, Tally
 from kvfuzz.engine.shrink import shrink
 from kvfuzz.engine.simplify import Broken, complexity, is_plain, simplified
@@ -74,16 +75,29 @@ class Scout:
         self._heartbeat = heartbeat
         self._send = send
         self._tally = Tally()
+        self._deadline = inf
         self._build = partial(build_mix, dialect=session.target.dialect, shape="any")
 
-    def search(self, job: FuzzJob) -> None:
-        """Do the job: send `Violated` and `Shrunk` for each new fingerprint, and counts."""
+    def search(self, job: FuzzJob) -> bool:
+        """Do the job: send `Violated` and `Shrunk` for each new fingerprint, and counts.
+
+        Returns:
+            Whether it came to the end of the stream before its time was over.
+        """
+        # Another version is another planner: what is known is not about it.
+        if job.version == self._session.target.version:
+            job = msgspec.structs.replace(job, done=[*job.done, *job.found])
+        else:
+            job = msgspec.structs.replace(job, coverage=Coverage(), skip=frozenset())
+        self._deadline = inf if job.deadline is None else job.deadline
         seen = set(job.done)
         last = None
-        started = reported = time.monotonic()
+        exhausted = True
+        reported = time.monotonic()
         for place, scenario in self._stream(job):
             now = time.monotonic()
-            if job.seconds is not None and now - started > job.seconds:
+            if now > self._deadline:
+                exhausted = False
                 break
             if now - reported > _REPORT_SECONDS:
                 self._report(last)
@@ -112,6 +126,7 @@ class Scout:
                         seen.discard(digest)
                         (Path(job.claims) / digest).unlink(missing_ok=True)
         self._report(last)
+        return exhausted
 
     def _judge(self, place: Place, scenario: Scenario) -> list[Violation]:
         """The violations of a mix of the stream, counted."""
@@ -127,16 +142,19 @@ class Scout:
         return minimal is not None
 
     def _stream(self, job: FuzzJob) -> Iterator[tuple[Place, Scenario]]:
-        chunk, first = job.start
-        while job.mixes is None or chunk * CHUNK < job.mixes:
+        for chunk in count(job.start.chunk, job.stride):
+            if job.mixes is not None and chunk * CHUNK >= job.mixes:
+                break
             size = CHUNK if job.mixes is None else min(CHUNK, job.mixes - chunk * CHUNK)
+            done = job.coverage.of(chunk)
+            if done >= size:
+                continue
             choose = SeededChoices(self._seed, chunk).choose
             for number in range(size):
                 scenario = self._build(choose)
                 place = Place(chunk, number)
-                if number >= first and place not in job.skip:
+                if number >= done and place not in job.skip:
                     yield place, scenario
-            chunk, first = chunk + job.stride, 0
 
     def _report(self, last: Place | None) -> None:
         self._send(Progress(self._tally, last))
@@ -169,6 +187,7 @@ class Scout:
 
     def shrink_crash(self, job: ShrinkJob) -> None:
         """Shrink what ended another worker: send it as it was met, then its minimal form."""
+        self._deadline = inf if job.deadline is None else job.deadline
         digest = job.fingerprint
         if digest is None:
             original = self._rebuild(job.place)[1]
@@ -204,7 +223,7 @@ class Scout:
         """
         session = self._session
         limits = session.limits
-        deadline = time.monotonic() + limits.shrink_seconds
+        deadline = min(self._deadline, time.monotonic() + limits.shrink_seconds)
         recorded, original = self._rebuild(place)
 
         only: str | None = None

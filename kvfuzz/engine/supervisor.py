@@ -12,22 +12,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import psutil
 
 from kvfuzz.engine.isolate import died
-from kvfuzz.engine.messages import Fault, Finished, Heartbeat, Job, Loaded, Message, Place
+from kvfuzz.engine.messages import Fault, Finished, Heartbeat, Job, Loaded, Message, decode
+from kvfuzz.engine.places import Place
 from kvfuzz.outcomes import Crash
 
 #: Seconds from the end of a process's output to its own.
 _EXIT_SECONDS = 5.0
-
-# A Tally's Counters are the only types here that msgspec does not know.
-_DECODER = msgspec.json.Decoder(Message, dec_hook=lambda _, value: Counter(value))
 
 
 class Worker:
@@ -39,9 +35,9 @@ class Worker:
         done: Whether no message will follow.
     """
 
-    def __init__(self, form: type[Any], **fields: Any) -> None:
+    def __init__(self, job: Job) -> None:
         shared, self._heartbeat = Heartbeat.create()
-        self.job: Job = form(heartbeat=shared.fileno(), **fields)
+        self.job = msgspec.structs.replace(job, heartbeat=shared.fileno())
         self.crash: Crash | None = None
         self.done = False
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -91,7 +87,7 @@ class Worker:
             self._buffer += piece or b""
             *lines, self._buffer = self._buffer.split(b"\n")
             for line in lines:
-                message = _DECODER.decode(line)
+                message: Message = decode(line, Message)
                 if isinstance(message, Loaded):
                     self._loaded_size = self._size()
                     self._moved = time.monotonic()

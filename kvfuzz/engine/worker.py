@@ -25,12 +25,12 @@ from kvfuzz.engine.messages import (
     Job,
     Loaded,
     Message,
-    Place,
     Replayed,
     ReplayJob,
     ShrinkJob,
     VerifyJob,
 )
+from kvfuzz.engine.places import Place
 from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
 from kvfuzz.errors import HarnessFault, KvfuzzError
@@ -72,6 +72,7 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
         out.flush()
 
     send(Loaded(target.version, target.surfaces))
+    exhausted = True
     if job.surface in target.surfaces:
         searching = isinstance(job, FuzzJob)
         watch = Watch(job.limits)
@@ -90,7 +91,7 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
             match job:
                 case FuzzJob():
                     watch.start()
-                    scout.search(job)
+                    exhausted = scout.search(job)
                     watch.stop()
                 case ShrinkJob():
                     scout.shrink_crash(job)
@@ -100,7 +101,7 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
                         findings = scout.judge(scenario)
                         outcome = session.ask(scenario.mix)[0].outcome
                         send(Replayed(outcome, findings))
-    send(Finished())
+    send(Finished(exhausted))
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from kvfuzz.engine.events import Event, FindingMade, Searching, TargetStarted
 from kvfuzz.files import printable
@@ -75,7 +75,7 @@ class LineView(_View):
     def take(self, event: Event) -> None:
         """Show one event, if it is news or time for a line."""
         match event:
-            case TargetStarted(uri, surface, _):
+            case TargetStarted(uri, surface):
                 self._err.say(f"{printable(uri)} {surface}: loading")
                 self._said = time.monotonic()
             case Searching(uri, report, left):
@@ -92,7 +92,7 @@ class LineView(_View):
 
 
 class LiveView(_View):
-    """A bar that fills with the budget."""
+    """A bar that fills with the budget; all targets together, and the one that spoke last."""
 
     def __init__(self, err: QuietConsole, mixes: int | None) -> None:
         super().__init__(err, mixes)
@@ -104,28 +104,43 @@ class LiveView(_View):
             console=err,
             transient=True,
         )
-        self._task: TaskID | None = None
+        self._task = self._progress.add_task("", total=None, counts="loading")
+        self._began = time.monotonic()
+        self._counted: dict[tuple[str, str], int] = {}
 
     def take(self, event: Event) -> None:
         """Show one event."""
         match event:
-            case TargetStarted(uri, surface, seconds):
-                if self._task is not None:
-                    self._progress.remove_task(self._task)
-                self._task = self._progress.add_task(
-                    f"{printable(uri)} {surface}",
-                    total=self._mixes if seconds is None else seconds,
-                    counts="loading",
-                )
-            case Searching(_, report, left) if self._task is not None:
-                rest = "" if left is None else f", {left:.0f} s left"
-                self._progress.update(
-                    self._task,
-                    completed=report.tally.mixes if left is None else report.seconds,
-                    counts=f"{report.tally.mixes:,} mixes, {report.mixes_per_second:,.0f}/s{rest}",
-                )
+            case TargetStarted(uri, surface):
+                self._counted.setdefault((uri, surface), 0)
+                self._progress.update(self._task, description=f"{printable(uri)} {surface}")
+            case Searching(uri, report, left):
+                self._counted[uri, report.surface] = report.tally.mixes
+                self._show(f"{printable(uri)} {report.surface}", left)
             case FindingMade():
                 self._finding(event)
+
+    def _show(self, description: str, left: float | None) -> None:
+        mixes = sum(self._counted.values())
+        took = time.monotonic() - self._began
+        counts = [f"{mixes:,} mixes", f"{mixes / took:,.0f}/s"]
+        if len(self._counted) > 1:
+            counts.append(count(len(self._counted), "search").replace("searchs", "searches"))
+        if self._met:
+            counts.append(count(len(self._met), "finding"))
+        if left is None:
+            total = None if self._mixes is None else float(self._mixes * len(self._counted))
+            done = float(mixes)
+        else:
+            counts.append(f"{left:.0f} s left")
+            done, total = took, took + left
+        self._progress.update(
+            self._task,
+            description=description,
+            completed=done,
+            total=total,
+            counts=", ".join(counts),
+        )
 
     def __enter__(self) -> View:
         self._progress.start()

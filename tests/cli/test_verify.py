@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from kvfuzz import __version__
 from kvfuzz.engine import patterns
 from kvfuzz.engine.enumerator import Enumerator
-from kvfuzz.engine.messages import Coverage, Message, Place, Progress, Shrunk, VerifyJob
+from kvfuzz.engine.messages import Message, Progress, Shrunk, VerifyJob
+from kvfuzz.engine.places import Coverage, Place
 from kvfuzz.engine.session import Session, Tally
-from kvfuzz.engine.verify_run import VerifySettings, state_path, unfinished
+from kvfuzz.engine.state import STATE_FILE
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import all_invariants
 from kvfuzz.reference import group_and_unify_kv_cache_specs
@@ -54,10 +56,9 @@ def _enumerate(planner: NeutralPlanner, folder: Path, **job: Any) -> tuple[Tally
     session = Session(NeutralTarget("x", planner, "1"), "pack")
     enumerator = Enumerator(session, _NoHeartbeat(), said.append)  # type: ignore[arg-type]
     common: dict[str, Any] = {
-        "target": Prepared("x"), "surface": "pack", "heartbeat": 0, "seed": 0,
-        "start": Place(0, 0), "stride": 1, "seconds": None, "mixes": None, "witnesses": {},
-        "done": [], "claims": str(folder), "layers": 3, "version": "1", "coverage": Coverage(),
-        "found": [],
+        "target": Prepared("x"), "surface": "pack", "seed": 0, "start": Place(0, 0), "stride": 1,
+        "deadline": None, "mixes": None, "witnesses": {}, "done": [], "claims": str(folder),
+        "layers": 3, "version": "1",
     }  # fmt: skip
     enumerator.search(VerifyJob(**{**common, **job}))
     tally = Tally()
@@ -138,9 +139,7 @@ def test_the_reference_holds(tmp_path: Path):
     assert list(checked) == [rule.id for rule in all_invariants()]
     assert checked["pure"] == checked["plan-or-refusal"] == 794
     assert checked["order-free"] == 794 - 4  # a single layer has one order
-    (path,) = (tmp_path / "reports").glob("verify-*.json")
-    assert path.name.startswith("verify-reference-3-")
-    assert json.loads(path.read_text())["finished"] is True
+    assert _stored(tmp_path) == 794
 
 
 def test_a_finding_is_one_like_any_other(tmp_path: Path):
@@ -164,9 +163,18 @@ def _counted(surface: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     return outcomes, violated
 
 
+def _stored(folder: Path) -> int:
+    """Mixes that the state of a verification says are done; it can be read at any time."""
+    path = folder / "reports" / STATE_FILE
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path, timeout=30)) as db:
+        rows = db.execute("SELECT snapshot FROM search").fetchall()
+    return sum(json.loads(text)["tally"]["mixes"] for (text,) in rows)
+
+
 def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result, int]:
     """A run that is sent a signal once it has done more mixes than `above`; and how many."""
-    path = state_path(folder / "reports", SLOW, "pack", 4)
     with start(*words, cwd=folder) as process:
         deadline = time.monotonic() + 60
         done = 0
@@ -174,12 +182,11 @@ def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
-            if path.exists():  # written whole or not at all, so it can be read at any time
-                done = json.loads(path.read_text())["tally"]["mixes"]
+            done = _stored(folder)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert "Traceback" not in out + err
-    done = json.loads(path.read_text())["tally"]["mixes"]
+    done = _stored(folder)
     assert above < done < patterns.mixes(4)
     return Result(process.returncode, out, err), done
 
@@ -233,55 +240,6 @@ def test_a_mix_that_ends_its_worker_is_a_finding_and_the_rest_is_covered(tmp_pat
     assert surface["mixes"] == 44
     assert surface["outcomes"]["crash"] == 1
     assert surface["verified"]["finished"] is True
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
-def test_a_damaged_state(invoke: Invoke, tmp_path: Path, text: str):
-    path = state_path(tmp_path / "reports", "reference", "pack", 1)
-    path.parent.mkdir()
-    path.write_text(text)
-    result = invoke("verify", "--layers", "1", "--target", "reference")
-    assert result.code == 2
-    assert result.out == ""
-    (sentence,) = [line for line in result.err.splitlines() if line.startswith("kvfuzz: ")]
-    assert f"reports/{path.name} is damaged: " in sentence
-    assert sentence.endswith("; delete it to verify from the start.")
-
-
-def _settings(folder: Path, layers: int) -> VerifySettings:
-    return VerifySettings(
-        targets=(), surfaces=("pack",), seconds=None, mixes=None, seed=0, jobs=1,
-        use_ledger=True, cases=folder, layers=layers, states=folder,
-    )  # fmt: skip
-
-
-def test_only_a_state_of_the_same_verification_is_gone_on_with(tmp_path: Path):
-    path = state_path(tmp_path, "reference", "pack", 2)
-    state = {
-        "format": 1, "kvfuzz": __version__, "target": "reference", "version": "1",
-        "surface": "pack", "layers": 2, "skip": [[0, 7]],
-        "coverage": {"below": 0, "beyond": [2], "begun": {"0": 9}},
-    }  # fmt: skip
-    assert unfinished(_settings(tmp_path, 2), "reference", "pack") is None
-    path.write_text(json.dumps(state))
-    found = unfinished(_settings(tmp_path, 2), "reference", "pack")
-    assert found is not None
-    assert found.coverage == Coverage(0, {2}, {0: 9})
-    assert found.skip == {Place(0, 7)}
-    assert unfinished(_settings(tmp_path, 3), "reference", "pack") is None
-    for other in ({"kvfuzz": "0.0.9"}, {"finished": True}, {"format": 2}, {"target": "vllm"}):
-        path.write_text(json.dumps({**state, **other}))
-        assert unfinished(_settings(tmp_path, 2), "reference", "pack") is None
-
-
-def test_state_files_of_like_targets_differ(tmp_path: Path):
-    names = {
-        state_path(tmp_path, target, "pack", layers).name
-        for target in ("a.b:c", "a.b.c:c", "a-b:c", "vllm@../x\n", "\x1b[2J")
-        for layers in (4, 5)
-    }
-    assert len(names) == 10
-    assert all(name.isprintable() and "/" not in name for name in names)
 
 
 @pytest.mark.parametrize("words", [(), ("--layers", "0"), ("--layers", "9"), ("--layers", "x")])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from kvfuzz.cases import Case, read_case
-from kvfuzz.profiles import profile
+from kvfuzz.profiles import hypothesis_settings
 from kvfuzz.specs import MLAAttentionSpec, SlidingWindowMLASpec
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +138,7 @@ def test_a_shard_for_each_worker(pytester: pytest.Pytester, words: tuple[str, ..
         (
             ("--kvfuzz-target", "reference", "--kvfuzz-profile", "hourly"),
             2,
-            "kvfuzz: No profile is called 'hourly': choose dev, ci, nightly.*",
+            "kvfuzz: No profile is called 'hourly': choose dev, ci, nightly, replay.*",
         ),
     ],
 )
@@ -194,9 +194,9 @@ def test_the_profile_dev_draws_others_each_time(pytester: pytest.Pytester):
 def test_profiles_do_not_depend_on_where_they_run():
     """With CI=true, Hypothesis's own default is derandomised and without a database."""
     script = (
-        "from kvfuzz.profiles import profile\n"
-        "for name in ('dev', 'ci', 'nightly'):\n"
-        "    made = profile(name)\n"
+        "from kvfuzz.profiles import hypothesis_settings\n"
+        "for name in ('dev', 'ci', 'nightly', 'replay'):\n"
+        "    made = hypothesis_settings(name)\n"
         "    print(name, made.derandomize, type(made.database).__name__, made.max_examples)\n"
     )
     for environment in ({"CI": "true"}, {}):
@@ -211,11 +211,12 @@ def test_profiles_do_not_depend_on_where_they_run():
             "dev False DirectoryBasedExampleDatabase 300",
             "ci True NoneType 300",
             "nightly False DirectoryBasedExampleDatabase 20000",
+            "replay False DirectoryBasedExampleDatabase 1",
         ]
 
 
 def test_where_failures_are_remembered():
-    database = profile("dev").database
+    database = hypothesis_settings("dev").database
     assert isinstance(database, DirectoryBasedExampleDatabase)
     assert Path(database.path) == Path(".hypothesis/examples")
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,10 +18,13 @@ import pytest
 
 from kvfuzz.cases import Case, read_case
 from kvfuzz.engine.calls import Limits
+from kvfuzz.engine.campaign import run as run_campaign
+from kvfuzz.engine.crew import LocalCrew
 from kvfuzz.engine.events import Event, FindingMade, Finished, Report, Searching
-from kvfuzz.engine.messages import CHUNK
-from kvfuzz.engine.run import Settings, run
+from kvfuzz.engine.places import CHUNK
 from kvfuzz.engine.session import Tally
+from kvfuzz.engine.settings import Settings
+from kvfuzz.engine.state import Plan, State
 from kvfuzz.errors import UsageError
 from kvfuzz.findings import Finding
 from kvfuzz.strategies.builders import build_mix
@@ -84,11 +87,20 @@ def _settings(
         seconds=seconds,
         mixes=mixes,
         seed=_seed(1) if seed is None else seed,
-        jobs=jobs,
+        lanes=jobs,
         use_ledger=False,
         cases=tmp_path / "cases",
         limits=limits,
     )
+
+
+def run(settings: Settings, stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+    """A campaign with those settings, in the folder of their cases."""
+    plan = Plan(
+        kind="run", targets=(), surfaces=(), seconds=None, mixes=None, seed=0, use_ledger=False
+    )
+    with State(settings.cases.parent) as state:
+        yield from run_campaign(settings, LocalCrew(settings.lanes), state.begin(plan), stop)
 
 
 def _report(events: Iterator[Event]) -> Report:
@@ -335,7 +347,7 @@ def test_stop_ends_a_run(tmp_path: Path):
 def test_a_run_that_is_stopped_at_once_asks_nothing(tmp_path: Path):
     report = _report(run(_settings(tmp_path, "reference"), lambda: True))
     assert report.interrupted
-    assert report.targets == []
+    assert [target.surfaces for target in report.targets] == [[]]
 
 
 @pytest.mark.slow
@@ -380,10 +392,11 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path: Path, planner: str):
     script = tmp_path / "run.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from kvfuzz.engine.run import Settings, run\n"
         "from kvfuzz.targets.load import Prepared\n"
+        "from tests.unit.test_supervision import Settings, run\n"
         f"settings = Settings(targets=(Prepared({planner!r}),), surfaces=('pack',),\n"
-        "    seconds=600.0, mixes=None, seed=1, jobs=2, use_ledger=False, cases=Path('cases'))\n"
+        "    seconds=600.0, mixes=None, seed=1, lanes=2, use_ledger=False,\n"
+        "    cases=Path('cases').absolute())\n"
         "for event in run(settings):\n"
         "    print(type(event).__name__, flush=True)\n"
     )

@@ -30,7 +30,7 @@ def _total(timeline: Timeline) -> float:
 def test_rates_leave_out_the_time_of_loading():
     clock = Clock()
     timeline = Timeline(clock)
-    timeline.take(TargetStarted("reference", "pack", 3.0))
+    timeline.take(TargetStarted("reference", "pack"))
     clock.now = 104.0  # loaded after two seconds
     timeline.take(_searching(200, 2.0))
     clock.now = 105.0
@@ -48,7 +48,7 @@ def test_rates_leave_out_the_time_of_loading():
 def test_a_long_run_takes_no_more_buckets_and_loses_no_mix(hours: float):
     clock = Clock()
     timeline = Timeline(clock)
-    timeline.take(TargetStarted("reference", "pack", None))
+    timeline.take(TargetStarted("reference", "pack"))
     steps = 2000
     for step in range(1, steps + 1):
         clock.now = 100.0 + 3600 * hours * step / steps
@@ -66,7 +66,7 @@ def test_surfaces_that_take_turns_are_counted_once():
     timeline = Timeline(clock)
     for turn in (1, 2):
         for uri in ("a:a", "b:b"):
-            timeline.take(TargetStarted(uri, "pack", None))
+            timeline.take(TargetStarted(uri, "pack"))
             clock.now += 1.0
             timeline.take(_searching(100 * turn, 1.0 * turn, uri))
     assert _total(timeline) == pytest.approx(400)
@@ -84,7 +84,7 @@ def test_a_finding_counts_from_when_it_was_first_met():
 def test_a_clock_that_is_set_back_takes_nothing_back():
     clock = Clock()
     timeline = Timeline(clock)
-    timeline.take(TargetStarted("reference", "pack", None))
+    timeline.take(TargetStarted("reference", "pack"))
     clock.now = 102.0
     timeline.take(_searching(100, 2.0))
     clock.now = 50.0
