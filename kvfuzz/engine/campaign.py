@@ -194,15 +194,15 @@ class _Conductor:
         """
         self._saved = time.monotonic()
         snapshots = {search.pair: search.snapshot() for search in self._searches}
-        findings = [f for search in self._searches for f in search.findings()]
-        self.report.findings = findings
+        by_search = {search.pair: search.findings() for search in self._searches}
+        self.report.findings = findings = [f for some in by_search.values() for f in some]
         new = sum(finding.status == "new" for finding in findings)
         mixes = sum(snapshot.tally.mixes for snapshot in snapshots.values() if snapshot)
         self._campaign.save(
             self._campaign.seconds + self._saved - self._began,
             Totals(mixes, new, len(findings) - new),
             {pair: snapshot for pair, snapshot in snapshots.items() if snapshot},
-            findings,
+            {pair: some for pair, some in by_search.items() if snapshots[pair]},
             finished=self._finished(),
         )
 

@@ -114,6 +114,7 @@ class Search:
         self._skip = frozenset(stored.snapshot.skip if stored else ())  # mixes that ended a worker
         self._version = stored.snapshot.version if stored else ""
         self._tasks: dict[Task, Told] = {}
+        self._to_shrink: list[Unshrunk] = []
         self._kept = Findings(settings.cases, use_ledger=settings.use_ledger)
         self._claims = TemporaryDirectory(prefix="kvfuzz-", ignore_cleanup_errors=True)
         self._exhausted: set[int] = set()  # lanes
@@ -128,8 +129,8 @@ class Search:
 
     @property
     def busy(self) -> bool:
-        """Whether any task is being done."""
-        return bool(self._tasks)
+        """Whether any task is being done, or a finding is to be shrunk."""
+        return bool(self._tasks or self._to_shrink)
 
     @property
     def searching(self) -> int:
@@ -202,14 +203,14 @@ class Search:
             limits=self._settings.limits,
         )
 
-    def _shrink(self, place: Place, digest: str | None, crash: Crash) -> None:
+    def _shrink(self, item: Unshrunk) -> None:
         job = ShrinkJob(
             target=self._prepared,
             surface=self._surface,
             seed=self._settings.seed,
-            place=place,
-            fingerprint=digest,
-            crash=crash,
+            place=item.place,
+            fingerprint=item.fingerprint,
+            crash=item.crash,
             deadline=None,
             enumerated=self._enumerated,
             limits=self._settings.limits,
@@ -231,6 +232,9 @@ class Search:
                 if isinstance(task.job, FuzzJob):
                     self.spent += time.monotonic() - told.started
                 self._follow(task, told)
+        shrinking = sum(isinstance(task.job, ShrinkJob) for task in self._tasks)
+        for _ in range(shrinking, min(self._settings.lanes, shrinking + len(self._to_shrink))):
+            self._shrink(self._to_shrink.pop(0))
 
     def close(self) -> Iterator[Event]:
         """Take what the workers have told, and end them."""
@@ -296,8 +300,7 @@ class Search:
         self.report.tally.add(stored.snapshot.tally)
         for finding in stored.findings:
             yield from self._keep(msgspec.structs.replace(finding, status="new", ledger=None))
-        for item in stored.snapshot.unshrunk:
-            self._shrink(item.place, item.fingerprint, item.crash)
+        self._to_shrink += stored.snapshot.unshrunk
 
     def snapshot(self) -> Snapshot | None:
         """How far it has come; None if it has nothing that a later run could go on from."""
@@ -315,6 +318,7 @@ class Search:
         )
 
     def _unshrunk(self) -> Iterator[Unshrunk]:
+        yield from self._to_shrink
         for task, told in self._tasks.items():
             job = task.job
             if isinstance(job, ShrinkJob):
@@ -371,7 +375,7 @@ class Search:
             return  # what it was to shrink stays as it was met
         self._deaths += 1
         for digest, place in told.pending.items():
-            self._shrink(place, digest, task.crash)
+            self._to_shrink.append(Unshrunk(place=place, fingerprint=digest, crash=task.crash))
         in_hand = task.place
         if in_hand is not None and in_hand != told.last:
             # It was not counted by the worker that it ended.
@@ -379,6 +383,7 @@ class Search:
             self._skip |= {in_hand}
             violation = crash_violation(task.crash, ())
             if fingerprint(self._surface, violation) not in self._kept:
-                self._shrink(in_hand, None, task.crash)
+                item = Unshrunk(place=in_hand, fingerprint=None, crash=task.crash)
+                self._to_shrink.append(item)
         if self._deaths >= self._settings.limits.deaths:
             self.report.stopped = f"{self._deaths} workers died"

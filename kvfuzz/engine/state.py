@@ -171,6 +171,15 @@ class State:
         with _told(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Make the tables of a new file; see that those of an old one can be read."""
+        with _told(self.path):
             self._db.execute("PRAGMA trusted_schema = OFF")
             with self._transaction():
                 (form,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -296,6 +305,14 @@ class Campaign:
         self._lock = self._locked()
         self.stored: dict[Pair, Stored] = {}
         self._saved: dict[tuple[str, str, str], Finding] = {}
+        try:
+            self._read(number)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _read(self, number: int) -> None:
+        """Take what the file holds."""
         with _told(self._path):
             for target, surface, text in self._db.execute(
                 "SELECT target, surface, snapshot FROM search WHERE campaign = ?", (number,)
@@ -329,7 +346,7 @@ class Campaign:
         seconds: float,
         totals: Totals,
         snapshots: Mapping[Pair, Snapshot],
-        findings: Iterable[Finding],
+        findings: Mapping[Pair, Iterable[Finding]],
         *,
         finished: bool,
     ) -> None:
@@ -339,13 +356,13 @@ class Campaign:
             seconds: Wall-clock seconds that it has taken.
             totals: Sums, for those who look back.
             snapshots: Those that have changed.
-            findings: All of them; those that have changed are written.
+            findings: All of them, by search; those that have changed are written.
             finished: Whether it has done all that it was told.
 
         Raises:
             UsageError: The file cannot be written, or is damaged.
         """
-        now = {(f.target, f.surface, f.fingerprint): f for f in findings}
+        now = {(*pair, f.fingerprint): f for pair, some in findings.items() for f in some}
         changed = {key: f for key, f in now.items() if self._saved.get(key) is not f}
         gone = [key for key in self._saved if key not in now]
         with _told(self._path), self.state._transaction():

@@ -354,7 +354,7 @@ def test_a_run_that_is_stopped_at_once_asks_nothing(tmp_path: Path):
 def test_a_worker_killed_from_outside(tmp_path: Path):
     """As by a system that is short of memory: no finding, and nothing is lost."""
     settings = _settings(
-        tmp_path, "tests.sabotage.planners:packs_uniform_mixes", mixes=None, seconds=3.0
+        tmp_path, "tests.sabotage.planners:packs_uniform_mixes", mixes=None, seconds=12.0
     )
     killed = 0
     mixes_then = 0
