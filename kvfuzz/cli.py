@@ -226,7 +226,7 @@ def verify(
     \b
     Examples:
       kvfuzz verify --layers 5 --target reference
-      kvfuzz verify --layers 5 --target vllm==0.28.0 --jobs 2 --json verified.json
+      kvfuzz verify --layers 5 --target vllm==0.28.0 --jobs 2 --html verified.html
       kvfuzz verify --layers 4 --target mypackage.planner:make --no-ledger
     """  # noqa: D301 - \b keeps the lines that follow it as they are
     from kvfuzz.commands.verify import verify as command

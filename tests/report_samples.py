@@ -11,13 +11,16 @@ import msgspec
 
 from kvfuzz.engine.events import (
     FindingMade,
+    PastRun,
     Report,
     Searching,
     SurfaceReport,
     TargetReport,
     TargetStarted,
+    Verified,
 )
 from kvfuzz.engine.session import Tally
+from kvfuzz.engine.shapes import Shapes
 from kvfuzz.findings import Finding, make_finding
 from kvfuzz.invariants import Violation
 from kvfuzz.invariants.grouping import PartitionViolation, SinglePageSizeViolation
@@ -106,6 +109,16 @@ def routed(target: str, version: str) -> Finding:
     )
 
 
+def shapes(mixes: int) -> Shapes:
+    """Shapes of so many mixes, most of them not tried."""
+    return Shapes(
+        kinds=Counter({"mla_attention float32": mixes, "sliding_window_mla float32": mixes // 5}),
+        ratios=Counter({"1": mixes - mixes // 4, "<1.05": mixes // 4}),
+        groups=Counter({"none": mixes // 4, "2": mixes - mixes // 4}),
+        layers=Counter({"2-4": mixes}),
+    )
+
+
 def surface(mixes: int, violated: dict[str, int], unjudged: tuple[str, ...] = ()) -> SurfaceReport:
     """What a search of so many mixes says."""
     rules = ("plan-or-refusal", "uniform-is-none", "partition", "single-page-size", "pure")
@@ -115,6 +128,7 @@ def surface(mixes: int, violated: dict[str, int], unjudged: tuple[str, ...] = ()
         outcomes=Counter({"plan": mixes * 3 // 4, "none": mixes - mixes * 3 // 4}),
         checked=Counter(checked),
         violated=Counter(violated),
+        shapes=shapes(mixes // 10),
     )
     return SurfaceReport(surface="pack", seconds=4.0, tally=tally)
 
@@ -168,3 +182,34 @@ def a_passing_report() -> Report:
     """Nothing found on one target."""
     target = TargetReport(uri="reference", version="0.0.1", surfaces=[surface(1000, {})])
     return Report(kvfuzz="0.0.1", seed=7, targets=[target])
+
+
+def a_verified_report() -> Report:
+    """One verification that holds, one that an earlier run began, one that could not go on."""
+    done, resumed, broken = surface(794, {}), surface(794, {"partition": 2}), surface(200, {})
+    done.verified = Verified(layers=3, patterns=397, mixes=794, finished=True)
+    resumed.verified = msgspec.structs.replace(done.verified, resumed=100)
+    broken.verified = Verified(layers=3, patterns=397, mixes=794)
+    broken.stopped = "20 workers died"
+    targets = [
+        TargetReport(uri=uri, version="1", surfaces=[made])
+        for uri, made in (("reference", done), (HOSTILE, resumed), ("mine:dies", broken))
+    ]
+    return Report(kvfuzz="0.0.1", seed=0, targets=targets)
+
+
+def past(count: int) -> list[PastRun]:
+    """So many runs, of one minute a day; the first took no time, the second was stopped."""
+    runs = [
+        PastRun(
+            started=f"2026-{1 + day // 28:02}-{1 + day % 28:02}T03:00:00Z",
+            seconds=60.0,
+            mixes=6000 + 60 * (day % 7),
+            new=day % 3,
+            known=2,
+            interrupted=day == 1,
+            label=f"vllm==0.25.1, {SCRIPT}",
+        )
+        for day in range(count)
+    ]
+    return [msgspec.structs.replace(runs[0], seconds=0.0, mixes=0), *runs[1:]]

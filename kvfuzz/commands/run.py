@@ -21,8 +21,9 @@ from kvfuzz.engine.corpus import (
     corpus,
     open_database,
 )
+from kvfuzz.engine.records import Past, Plan
 from kvfuzz.engine.settings import Settings
-from kvfuzz.engine.state import STATE_FILE, Past, Plan, State
+from kvfuzz.engine.state import STATE_FILE, State
 from kvfuzz.errors import UsageError
 from kvfuzz.files import printable
 from kvfuzz.profiles import Profile, named

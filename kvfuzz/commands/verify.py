@@ -9,7 +9,8 @@ from kvfuzz.commands.conduct import conduct, crew_of, get_ready
 from kvfuzz.engine.campaign import run as run_campaign
 from kvfuzz.engine.enumerator import chunks
 from kvfuzz.engine.patterns import mixes as mixes_of
-from kvfuzz.engine.state import Plan, State
+from kvfuzz.engine.records import Plan
+from kvfuzz.engine.state import State
 from kvfuzz.engine.verify_run import Verification, VerifySettings
 from kvfuzz.files import printable
 from kvfuzz.reporting.console import count

@@ -14,9 +14,10 @@ from math import ceil
 from kvfuzz import __version__
 from kvfuzz.engine.crew import Crew
 from kvfuzz.engine.events import Event, Finished, Report, Searching, TargetReport, TargetStarted
+from kvfuzz.engine.records import Totals
 from kvfuzz.engine.search import Search
 from kvfuzz.engine.settings import Settings
-from kvfuzz.engine.state import Campaign, Totals
+from kvfuzz.engine.state import Campaign
 from kvfuzz.engine.supervisor import pause
 from kvfuzz.errors import UsageError
 
@@ -196,11 +197,18 @@ class _Conductor:
         snapshots = {search.pair: search.snapshot() for search in self._searches}
         by_search = {search.pair: search.findings() for search in self._searches}
         self.report.findings = findings = [f for some in by_search.values() for f in some]
-        new = sum(finding.status == "new" for finding in findings)
-        mixes = sum(snapshot.tally.mixes for snapshot in snapshots.values() if snapshot)
+        ids = {
+            status: {f.id for f in findings if f.status == status} for status in ("new", "known")
+        }
+        done = [snapshot for snapshot in snapshots.values() if snapshot]
         self._campaign.save(
             self._campaign.seconds + self._saved - self._began,
-            Totals(mixes, new, len(findings) - new),
+            Totals(
+                searched=sum(snapshot.seconds for snapshot in done),
+                mixes=sum(snapshot.tally.mixes for snapshot in done),
+                new=len(ids["new"]),
+                known=len(ids["known"]),
+            ),
             {pair: snapshot for pair, snapshot in snapshots.items() if snapshot},
             {pair: some for pair, some in by_search.items() if snapshots[pair]},
             finished=self._finished(),

@@ -60,17 +60,17 @@ class TargetReport(msgspec.Struct, kw_only=True):
     error: str = ""
 
 
-class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier run in the same folder.
+class PastRun(msgspec.Struct, frozen=True):
+    """An earlier run, in a line.
 
     Attributes:
-        started: When, in UTC, as ISO 8601.
-        seconds: Wall-clock seconds that it took.
+        started: When, in UTC, as ISO 8601 text.
+        seconds: Seconds of search, over all surfaces of all targets.
         mixes: Mixes judged.
-        new: New findings.
-        known: Findings that the ledger expects.
-        interrupted: Whether it did not come to its end.
-        label: Its targets.
+        new: New findings; those of one id on several targets are one.
+        known: Known findings, likewise.
+        interrupted: Whether it was stopped.
+        label: Its targets, in words.
     """
 
     started: str
@@ -83,7 +83,7 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a run did; `history` is of the runs before it, oldest first."""
+    """What a run did; `history` are the runs before it, the oldest first."""
 
     kvfuzz: str
     seed: int

@@ -33,9 +33,9 @@ from kvfuzz.engine.messages import (
     Violated,
 )
 from kvfuzz.engine.places import Coverage, Place
+from kvfuzz.engine.records import Pair, Snapshot, Stored, Unshrunk
 from kvfuzz.engine.session import Tally
 from kvfuzz.engine.settings import Settings
-from kvfuzz.engine.state import Pair, Snapshot, Stored, Unshrunk
 from kvfuzz.findings import Finding, fingerprint
 from kvfuzz.invariants.conduct import crash_violation
 from kvfuzz.ledger import ledger

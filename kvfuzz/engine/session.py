@@ -22,6 +22,7 @@ from kvfuzz.engine.calls import (
     unusable_answer,
 )
 from kvfuzz.engine.isolate import isolated
+from kvfuzz.engine.shapes import SHAPES_SHARE, Shapes
 from kvfuzz.errors import HarnessFault
 from kvfuzz.invariants import Violation, invariants_of
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, outcome_name
@@ -62,12 +63,14 @@ class Tally(msgspec.Struct):
         outcomes: Outcome name -> mixes.
         checked: Invariant id -> trials that it judged.
         violated: Invariant id -> trials that broke it.
+        shapes: What one mix in SHAPES_SHARE was like.
     """
 
     mixes: int = 0
     outcomes: Counter[str] = msgspec.field(default_factory=Counter)
     checked: Counter[str] = msgspec.field(default_factory=Counter)
     violated: Counter[str] = msgspec.field(default_factory=Counter)
+    shapes: Shapes = msgspec.field(default_factory=Shapes)
 
     def add(self, other: Tally) -> None:
         """Add the counts of `other` to these."""
@@ -75,6 +78,7 @@ class Tally(msgspec.Struct):
         self.outcomes.update(other.outcomes)
         self.checked.update(other.checked)
         self.violated.update(other.violated)
+        self.shapes.add(other.shapes)
 
 
 class _Trial:
@@ -272,6 +276,8 @@ class Session:
         if tally is not None:
             tally.mixes += 1
             tally.outcomes[outcome_name(answer.outcome)] += 1
+            if number % SHAPES_SHARE == 0:
+                tally.shapes.count(scenario, pages, answer.outcome)
         trial = _Trial(self, scenario, answer, pages, thorough=thorough)
         violations = []
         for rule, due in self._due:

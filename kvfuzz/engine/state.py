@@ -15,19 +15,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, Self, TextIO
+from typing import Self, TextIO
 
 import msgspec
 
 from kvfuzz import __version__
 from kvfuzz.engine.events import PastRun
 from kvfuzz.engine.messages import decode
-from kvfuzz.engine.places import Coverage, Place
-from kvfuzz.engine.session import Tally
+from kvfuzz.engine.records import Pair, Past, Plan, Snapshot, Stored, Totals
 from kvfuzz.errors import UsageError
 from kvfuzz.files import printable
 from kvfuzz.findings import Finding
-from kvfuzz.outcomes import Crash
 
 #: Name of the file in a run's folder.
 STATE_FILE = "state.sqlite"
@@ -38,7 +36,8 @@ _WAIT_SECONDS = 30.0
 _TABLES = """
 CREATE TABLE campaign (
     id INTEGER PRIMARY KEY, kvfuzz TEXT, kind TEXT, plan TEXT, started TEXT,
-    seconds REAL, finished INTEGER, mixes INTEGER, new INTEGER, known INTEGER
+    seconds REAL, finished INTEGER,
+    searched REAL, mixes INTEGER, new INTEGER, known INTEGER
 ) STRICT;
 CREATE TABLE search (
     campaign INTEGER, target TEXT, surface TEXT, snapshot TEXT,
@@ -49,93 +48,6 @@ CREATE TABLE finding (
     PRIMARY KEY (campaign, target, surface, fingerprint)
 ) STRICT;
 """
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a campaign was told to do.
-
-    Attributes:
-        kind: `run` or `verify`.
-        targets: URIs.
-        surfaces: Surfaces of each.
-        seconds: Wall-clock seconds in all, or None.
-        mixes: Mixes a surface, or None.
-        seed: Names the stream of mixes.
-        use_ledger: Whether the ledger says what is known.
-        layers: The most layers of a pattern, of a verification.
-        profile: Of a run.
-    """
-
-    kind: str
-    targets: tuple[str, ...]
-    surfaces: tuple[str, ...]
-    seconds: float | None
-    mixes: int | None
-    seed: int
-    use_ledger: bool
-    layers: int | None = None
-    profile: str = "dev"
-
-    def going_on(self, seconds: float) -> Plan:
-        """The same, by time."""
-        return msgspec.structs.replace(self, seconds=seconds, mixes=None)
-
-
-class Unshrunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A violation that was still to be shrunk; `fingerprint` None means that of `crash`."""
-
-    place: Place
-    fingerprint: str | None
-    crash: Crash
-
-
-class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How far one search has come.
-
-    Every count is of the mixes in `coverage` and `skip`, and of no others.
-    """
-
-    version: str
-    seconds: float = 0.0
-    tally: Tally = msgspec.field(default_factory=Tally)
-    coverage: Coverage = msgspec.field(default_factory=Coverage)
-    skip: set[Place] = msgspec.field(default_factory=set)
-    unshrunk: list[Unshrunk] = msgspec.field(default_factory=list)
-
-
-class Stored(NamedTuple):
-    """What the file holds of one search."""
-
-    snapshot: Snapshot
-    findings: list[Finding]
-
-
-class Totals(NamedTuple):
-    """Sums over the searches of a campaign."""
-
-    mixes: int
-    new: int
-    known: int
-
-
-class Past(NamedTuple):
-    """A campaign as the file tells of it.
-
-    Attributes:
-        number: Its number.
-        plan: What it was told to do.
-        seconds: Wall-clock seconds that it has taken.
-        finished: Whether it has done all of it.
-    """
-
-    number: int
-    plan: Plan
-    seconds: float
-    finished: bool
-
-
-#: Target's URI and surface.
-Pair = tuple[str, str]
 
 
 @contextlib.contextmanager
@@ -213,7 +125,7 @@ class State:
         """
         with _told(self.path):
             rows = self._db.execute(
-                "SELECT plan, started, seconds, finished, mixes, new, known FROM campaign "
+                "SELECT plan, started, searched, finished, mixes, new, known FROM campaign "
                 "WHERE kind = 'run' AND id < ? AND mixes > 0 ORDER BY id",
                 (before,),
             ).fetchall()
@@ -239,7 +151,7 @@ class State:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with _told(self.path), self._transaction():
             cursor = self._db.execute(
-                "INSERT INTO campaign VALUES (NULL, ?, ?, ?, ?, 0.0, 0, 0, 0, 0)",
+                "INSERT INTO campaign VALUES (NULL, ?, ?, ?, ?, 0.0, 0, 0.0, 0, 0, 0)",
                 (__version__, plan.kind, msgspec.json.encode(plan).decode(), now),
             )
             number = cursor.lastrowid
@@ -367,8 +279,8 @@ class Campaign:
         gone = [key for key in self._saved if key not in now]
         with _told(self._path), self.state._transaction():
             self._db.execute(
-                "UPDATE campaign SET seconds = ?, finished = ?, mixes = ?, new = ?, known = ? "
-                "WHERE id = ?",
+                "UPDATE campaign SET seconds = ?, finished = ?, searched = ?, mixes = ?, new = ?, "
+                "known = ? WHERE id = ?",
                 (seconds, finished, *totals, self.number),
             )
             self._db.executemany(

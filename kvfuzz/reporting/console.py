@@ -14,6 +14,7 @@ from kvfuzz.findings import Finding
 from kvfuzz.invariants import invariants_of
 from kvfuzz.ledger import REASONS, find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
+from kvfuzz.reporting.matrix import is_verification
 from kvfuzz.reporting.mix import align, mix_table
 from kvfuzz.reporting.terminal import QuietConsole
 
@@ -41,7 +42,7 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
         _print_index(out, report.new, paths)
     known_ids = {finding.id for finding in known}
     verdict = f"{count(len(report.new), 'new finding')}, {len(known_ids)} known."
-    if all(surface.verified is None for target in report.targets for surface in target.surfaces):
+    if not is_verification(report):
         verdict += f" Seed {report.seed}."
     out.say(verdict, style="bold red" if report.new else "bold green")
 

@@ -21,17 +21,20 @@ import msgspec
 
 from kvfuzz.cases import case_text
 from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
+from kvfuzz.engine.shapes import SHAPES_SHARE
 from kvfuzz.files import printable
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import all_invariants, invariants_of
 from kvfuzz.ledger import REASONS, find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
 from kvfuzz.reporting.bars import picture
-from kvfuzz.reporting.console import path_key
+from kvfuzz.reporting.console import covered, path_key
+from kvfuzz.reporting.history import past_runs
 from kvfuzz.reporting.matrix import (
     Cell,
     Status,
     failure,
+    is_verification,
     judge_cell,
     plural,
     severity,
@@ -39,6 +42,7 @@ from kvfuzz.reporting.matrix import (
     verdict,
 )
 from kvfuzz.reporting.mix import KIND_LOOKS
+from kvfuzz.reporting.shape_tables import shapes_by_surface
 from kvfuzz.reporting.timeline import Timeline
 
 #: Findings shown in full; of the others a line each. A run may have thousands.
@@ -193,6 +197,24 @@ def _surfaces(report: Report, numbers: Mapping[str, int]) -> list[dict[str, Any]
     return tables
 
 
+def _verified(report: Report, numbers: Mapping[str, int]) -> list[dict[str, Any]]:
+    """What each verification covered."""
+    return [
+        {
+            "uri": target.uri,
+            "number": numbers[target.uri],
+            "surface": surface.surface,
+            "finished": made.finished,
+            "covered": covered(surface),
+            "mixes": f"{surface.tally.mixes:,} of {plural(made.mixes, 'mix', 'mixes')}",
+            "resumed": f"{made.resumed:,}" if made.resumed else "",
+        }
+        for target in report.targets
+        for surface in target.surfaces
+        if (made := surface.verified)
+    ]
+
+
 def _segments(surface: SurfaceReport) -> list[dict[str, Any]]:
     """The parts of a target's bar of outcomes."""
     total = sum(surface.tally.outcomes[name] for name in OUTCOME_NAMES)
@@ -249,7 +271,8 @@ def _chart(report: Report, timeline: Timeline) -> dict[str, Any] | None:
             width = across(end) - across(start.seconds)
             bands.append({"uri": start.uri, "at": across(start.seconds), "width": width})
     line = [(across(seconds), round(100 - 94 * rate / top, 2)) for seconds, rate in rates]
-    judged = sum(s.tally.mixes for t in report.targets for s in t.surfaces)
+    surfaces = [surface for target in report.targets for surface in target.surfaces]
+    judged = sum(s.tally.mixes - (s.verified.resumed if s.verified else 0) for s in surfaces)
     return {
         "line": _points(line),
         "area": _points([(line[0][0], 100.0), *line, (line[-1][0], 100.0)]),
@@ -328,11 +351,16 @@ def to_html(
         outcomes=_OUTCOME_LETTERS,
         targets=[{"number": number, "uri": uri} for uri, number in numbers.items()],
         rules=all_invariants(),
+        enumerated=is_verification(report),
+        verified=_verified(report, numbers),
         surfaces=_surfaces(report, numbers),
         entries=[_full(entry, paths, numbers) for entry in entries[:MAX_FULL]],
         others=entries[MAX_FULL : MAX_FULL + _MAX_LINES],
         left_out=max(0, len(entries) - MAX_FULL - _MAX_LINES),
         statuses=sorted({entry.status for entry in entries}, key=severity),
+        shapes=shapes_by_surface(report, numbers),
+        share=SHAPES_SHARE,
         chart=_chart(report, timeline),
+        past=past_runs(report),
     )
     return text.encode()

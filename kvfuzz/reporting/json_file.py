@@ -7,6 +7,14 @@ from typing import Any
 import msgspec
 
 from kvfuzz.engine.events import Report
+from kvfuzz.engine.shapes import (
+    GROUP_NAMES,
+    KIND_NAMES,
+    LAYER_NAMES,
+    RATIO_NAMES,
+    SHAPES_SHARE,
+    Shapes,
+)
 from kvfuzz.findings import finding_to_json
 from kvfuzz.invariants import invariants_of
 from kvfuzz.outcomes import OUTCOME_NAMES
@@ -32,6 +40,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
                         "stopped": surface.stopped,
                         "verified": msgspec.to_builtins(surface.verified),
                         "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
+                        "shapes": _shapes(surface.tally.shapes),
                         "invariants": [
                             {
                                 "id": rule.id,
@@ -47,6 +56,18 @@ def report_to_json(report: Report) -> dict[str, Any]:
             for target in report.targets
         ],
         "findings": [finding_to_json(finding) for finding in report.findings],
+    }
+
+
+def _shapes(shapes: Shapes) -> dict[str, Any]:
+    """Counts of one mix in `share`; what was not seen is there too, with 0."""
+    return {
+        "share": SHAPES_SHARE,
+        "mixes": shapes.mixes,
+        "kinds": {name: shapes.kinds[name] for name in KIND_NAMES},
+        "ratios": {name: shapes.ratios[name] for name in RATIO_NAMES},
+        "groups": {name: shapes.groups[name] for name in GROUP_NAMES},
+        "layers": {name: shapes.layers[name] for name in LAYER_NAMES},
     }
 
 

@@ -14,6 +14,7 @@ from kvfuzz.files import printable
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import Invariant, invariants_of
 from kvfuzz.ledger import find_known
+from kvfuzz.reporting.console import covered
 from kvfuzz.reporting.matrix import Cell, Status, failure, judge_cell
 
 #: Result of a test -> the attribute of a suite that counts it.
@@ -82,6 +83,8 @@ def _surface_suite(
     for rule in invariants_of(surface.surface):
         _rule_test(suite, report, target, surface, rule)
     lines = [f"{surface.tally.mixes:,} mixes in {surface.seconds:.1f} s."]
+    if line := covered(surface):
+        lines.append(f"Verified: {line}.")
     if surface.stopped:
         lines.append(f"Stopped early: {surface.stopped}.")
     if report.interrupted:

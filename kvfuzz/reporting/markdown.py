@@ -13,7 +13,8 @@ from kvfuzz.findings import Finding
 from kvfuzz.invariants import Invariant, invariants_of
 from kvfuzz.ledger import find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
-from kvfuzz.reporting.matrix import Status, judge_cell
+from kvfuzz.reporting.console import covered
+from kvfuzz.reporting.matrix import Status, failure, is_verification, judge_cell
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -25,8 +26,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _verdict(report: Report) -> str:
-    if failed := [target.uri for target in report.targets if target.error]:
-        return f"Incomplete: {', '.join(failed)} could not be tested."
+    if failed := [target.uri for target in report.targets if failure(report, target)]:
+        return f"Incomplete: {', '.join(failed)} could not be tested in full."
     if report.new:
         return f"{len(report.new)} new findings."
     known = len({finding.id for finding in report.findings})
@@ -60,6 +61,17 @@ def _surface_table(report: Report, surface_name: str) -> list[str]:
     return _table(["target", "mixes", *OUTCOME_NAMES, *(rule.id for rule in rules)], rows)
 
 
+def _covered(report: Report, surface_name: str) -> list[str]:
+    """What a verification covered, a line a target; nothing of a search."""
+    lines = [
+        f"- `{target.uri}`: {line}"
+        for target in report.targets
+        for surface in target.surfaces
+        if surface.surface == surface_name and (line := covered(surface))
+    ]
+    return [*lines, ""] if lines else []
+
+
 def _mix_table(finding: Finding) -> list[str]:
     rows = [
         [f"`{name}`", spec.kind, str(spec.block_size), str(spec.sliding_window or ""), f"{page:,}"]
@@ -90,15 +102,13 @@ def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
 
 def to_markdown(report: Report, title: str = "kvfuzz") -> str:
     """The report as Markdown text."""
-    lines = [
-        f"# {title}",
-        "",
-        f"{_verdict(report)} kvfuzz {report.kvfuzz}, seed {report.seed}.",
-        "",
-    ]
+    seed = "" if is_verification(report) else f", seed {report.seed}"
+    lines = [f"# {title}", "", f"{_verdict(report)} kvfuzz {report.kvfuzz}{seed}.", ""]
     for surface in dict.fromkeys(s.surface for t in report.targets for s in t.surfaces):
         lines += [f"## Surface `{surface}`", "", *_surface_table(report, surface), ""]
-    lines += [f"- `{t.uri}`: {t.error}" for t in report.targets if t.error]
+        lines += _covered(report, surface)
+    failures = [(target.uri, failure(report, target)) for target in report.targets]
+    lines += [f"- `{uri}`: {why}" for uri, why in failures if why]
     by_id: dict[str, list[Finding]] = {}
     for finding in report.findings:
         by_id.setdefault(finding.id, []).append(finding)

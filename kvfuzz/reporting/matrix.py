@@ -90,7 +90,15 @@ def failure(report: Report, target: TargetReport) -> str:
     for surface in target.surfaces:
         if not (surface.tally.mixes or surface.stopped or report.interrupted):
             return f"{target.uri} was asked about no mix on {surface.surface}."
+        if surface.verified and not (surface.verified.finished or report.interrupted):
+            why = f": {surface.stopped}" if surface.stopped else ""
+            return f"{target.uri} was not verified in full on {surface.surface}{why}."
     return ""
+
+
+def is_verification(report: Report) -> bool:
+    """Whether mixes were enumerated, so that the seed named none."""
+    return any(surface.verified for target in report.targets for surface in target.surfaces)
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -25,6 +25,12 @@
     }
     for (const row of all("[data-target]")) {
       row.hidden = Boolean(target) && row.dataset.target !== target;
+      if (target && !row.hidden && row.matches("details")) {
+        row.open = true; // in place of the tables of all targets
+      }
+    }
+    for (const whole of all("[data-whole]")) {
+      whole.hidden = Boolean(target);
     }
     for (const cell of all(".matrix [data-rule]")) {
       cell.hidden = Boolean(rule) && cell.dataset.rule !== rule;

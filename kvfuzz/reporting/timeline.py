@@ -62,6 +62,8 @@ class Timeline:
             case Searching(uri, report):
                 key = (uri, report.surface)
                 before, mixes = self._seen.get(key, (0.0, 0))
+                if report.verified:  # what an earlier run did took no time of this one
+                    mixes = max(mixes, report.verified.resumed)
                 # The target was loaded in between: no mix came in that time.
                 begin = max(before, now - report.seconds)
                 self._add(begin, now, max(0, report.tally.mixes - mixes))

@@ -13,7 +13,14 @@ import pytest
 
 from kvfuzz.engine.events import Report
 from kvfuzz.reporting.html import to_html
-from tests.report_samples import a_passing_report, a_report, a_timeline, paths_of
+from tests.report_samples import (
+    a_passing_report,
+    a_report,
+    a_timeline,
+    a_verified_report,
+    past,
+    paths_of,
+)
 
 _FLAGS = (
     "--headless=new",
@@ -64,4 +71,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         path.write_bytes(to_html(report, a_timeline(report), paths_of(report), when))
         return path
 
-    return {"full": write("full", a_report()), "passing": write("passing", a_passing_report())}
+    full, passing = a_report(), a_passing_report()
+    full.history, passing.history = past(3), past(400)
+    return {
+        "full": write("full", full),
+        "passing": write("passing", passing),
+        "verified": write("verified", a_verified_report()),
+    }

@@ -11,6 +11,7 @@ from tests.report_samples import HOSTILE, lost
 
 pytestmark = pytest.mark.browser
 
+NAMES = ["full", "passing", "verified"]
 LOST = f"new-{lost().id}"
 ALL = [
     LOST,
@@ -19,7 +20,7 @@ ALL = [
     "known-single-page-size-0810dc85",
 ]
 
-_VISIBLE = "e => e.getClientRects().length > 0"
+_VISIBLE = "e => e.checkVisibility()"
 
 #: Texts whose contrast with what lies behind them is under 4.5, with the ratio.
 _LOW_CONTRAST = """
@@ -57,8 +58,10 @@ for (const node of document.body.querySelectorAll("*")) {
     const segment = node.matches(".on-segment") && node.parentElement.querySelector("rect");
     const back = segment ? channels(getComputedStyle(segment).fill) : behind(node.parentElement);
     judge(node, style.fill, back, 4.5);
-  } else if (node.matches(".bar-M, .bar-W, .bar-lost, .line")) {
+  } else if (node.matches(".bar-M, .bar-W, .bar-lost, .line, .empty rect, rect.mark")) {
     judge(node, style.stroke, behind(node.closest("svg")), 3);
+  } else if (node.matches(".share rect, circle.mark")) {
+    judge(node, style.fill, behind(node.closest("svg")), 3);
   } else if (node.matches("select, input, button")) {
     judge(node, style.color, channels(style.backgroundColor), 4.5);
     judge(node, style.borderTopColor, behind(node.parentElement), 3);
@@ -97,7 +100,7 @@ def _open_details(driver: Any) -> None:
     driver.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
 
 
-@pytest.mark.parametrize("name", ["full", "passing"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_opens_silently_and_loads_nothing(
     driver: Any, pages: dict[str, Path], name: str, scheme: str
@@ -125,7 +128,7 @@ def test_the_policy_stops_scripts_of_others(driver: Any, pages: dict[str, Path])
     assert len(driver.get_log("browser")) == 2
 
 
-@pytest.mark.parametrize("name", ["full", "passing"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [400, 1400])
 def test_nothing_is_wider_than_the_page(driver: Any, pages: dict[str, Path], name: str, width: int):
     _open(driver, pages[name], width=width)
@@ -187,6 +190,51 @@ def test_filters(driver: Any, pages: dict[str, Path]):
     assert driver.get_log("browser") == []
 
 
+def test_filtering_by_target_shows_its_shapes_in_place_of_all(driver: Any, pages: dict[str, Path]):
+    _open(driver, pages["full"])
+    tables = (
+        f"return [...document.querySelectorAll('.heat')].filter({_VISIBLE})"
+        ".map(e => e.closest('[data-whole], [data-target]').dataset.target || 'all')"
+    )
+    assert driver.execute_script(tables) == ["all"]
+    _choose(driver, "by-target", "1")
+    assert driver.execute_script(tables) == ["1"]
+    driver.find_element("css selector", "#filters button").click()
+    driver.execute_async_script("setTimeout(arguments[0], 50)")
+    assert driver.execute_script(tables) == ["all", "1"]  # it stays open
+    assert driver.get_log("browser") == []
+
+
+@pytest.mark.parametrize("name", ["full", "passing"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_names_under_charts_do_not_touch(
+    driver: Any, pages: dict[str, Path], name: str, width: int
+):
+    _open(driver, pages[name], width=width)
+    gaps = driver.execute_script(
+        "return [...document.querySelectorAll('svg.names')].map(svg =>"
+        " [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRect()))"
+        ".flatMap(boxes => boxes.slice(1).map((b, i) => b.left - boxes[i].right))"
+    )
+    assert len(gaps) >= 4
+    assert min(gaps) >= 4
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_numbers_are_on_one_line(driver: Any, pages: dict[str, Path], width: int):
+    _open(driver, pages["full"], width=width)
+    _open_details(driver)
+    broken = driver.execute_script("""
+        const cells = ".heat td, .bars .number, .numbers td:not(:last-child)";
+        return [...document.querySelectorAll(cells)].filter((cell) => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return range.getBoundingClientRect().height > 30;
+        }).map((cell) => cell.outerHTML);
+    """)
+    assert broken == []
+
+
 def test_a_cell_leads_to_its_finding_whatever_is_filtered(driver: Any, pages: dict[str, Path]):
     _open(driver, pages["full"])
     driver.find_element("id", "by-text").send_keys("nowhere")
@@ -224,8 +272,8 @@ def test_tab_reaches_everything_in_order_and_shows_where_it_is(driver: Any, page
         if outline != "solid 3":
             unmarked.append((name, outline))
     assert unmarked == []
-    assert reached[:14] == [
-        "#main", "#matrix", "#findings", "#outcomes", "#time",
+    assert reached[:16] == [
+        "#main", "#matrix", "#findings", "#outcomes", "#shapes", "#time", "#past",
         "by-status", "by-target", "by-rule", "by-text", "Clear filters",
         "Matrix of surface pack", "#known-uniform-is-none-82c27ad5",
         "#known-single-page-size-0810dc85", "#known-single-page-size-0810dc85",
@@ -234,6 +282,8 @@ def test_tab_reaches_everything_in_order_and_shows_where_it_is(driver: Any, page
     assert "Copy" in reached
     assert "Replay command" in reached
     assert "Case as JSON" in reached
+    assert "vllm==0.28.0: 200 mixes" in reached
+    assert reached[-2:] == ["The numbers", "Past runs"]
 
 
 def test_the_filters_work_by_keyboard(driver: Any, pages: dict[str, Path]):
@@ -259,7 +309,7 @@ def test_copying_says_that_it_was_done(driver: Any, pages: dict[str, Path]):
         assert chosen == (f"kvfuzz replay 'my reports/cases/{lost().id}.json' --target '{HOSTILE}'")
 
 
-@pytest.mark.parametrize("name", ["full", "passing"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("filtered", [False, True])
 def test_contrast_is_enough(

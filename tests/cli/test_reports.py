@@ -1,4 +1,4 @@
-"""`kvfuzz run --json --markdown --html --junit`: files that are written, and refused."""
+"""`--json --markdown --html --junit` of run and verify: files that are written, and refused."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ def test_one_run_writes_all_of_them(tmp_path: Path):
     )
     assert "| **new** |" not in (folder / "o.md").read_text()
     assert "1 new findings." in (folder / "o.md").read_text()
+
+
+def test_so_does_a_verification(tmp_path: Path):
+    result = kvfuzz(
+        "verify", "--layers", "2", "--target", "reference",
+        "--json", "o.json", "--markdown", "o.md", "--html", "o.html", "--junit", "o.xml",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert result.code == 0
+    (target,) = json.loads((tmp_path / "o.json").read_text())["targets"]
+    assert target["surfaces"][0]["verified"]["finished"] is True
+    covered = "22 patterns, 2 layers, all hold"
+    assert f"- `reference`: {covered}\n" in (tmp_path / "o.md").read_text()
+    page = BeautifulSoup((tmp_path / "o.html").read_bytes(), "html.parser")
+    assert f"{covered}.\n" in page.find(class_="verified").get_text()
+    assert f"Verified: {covered}." in (tmp_path / "o.xml").read_text()
 
 
 @pytest.mark.parametrize("option", ["--json", "--markdown", "--html", "--junit"])

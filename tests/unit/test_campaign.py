@@ -29,9 +29,10 @@ from kvfuzz.engine.messages import (
     decode,
 )
 from kvfuzz.engine.places import Coverage, Place
+from kvfuzz.engine.records import Plan
 from kvfuzz.engine.session import Tally
 from kvfuzz.engine.settings import Settings
-from kvfuzz.engine.state import Plan, State
+from kvfuzz.engine.state import State
 from kvfuzz.outcomes import Crash
 from kvfuzz.outcomes import Plan as Planned
 from kvfuzz.targets.load import Prepared

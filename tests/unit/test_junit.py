@@ -17,6 +17,7 @@ from tests.report_samples import (
     SCRIPT,
     a_passing_report,
     a_report,
+    a_verified_report,
     lost,
     mixed,
     reordered,
@@ -158,3 +159,19 @@ def test_reordered_has_a_failure_of_its_own():
     failure = suite.find("testcase[@name='order-free']/failure")
     assert failure is not None
     assert failure.get("message") == f"{reordered().id}: other groups; expected the same"
+
+
+def test_a_verification_says_what_it_covered_and_is_an_error_if_it_is_not_finished():
+    done, resumed, broken = _parse(a_verified_report())
+    said = [(suite.findtext("system-out") or "").splitlines()[1:] for suite in (done, resumed)]
+    assert said == [
+        ["Verified: 397 patterns, 3 layers, all hold."],
+        ["Verified: 397 patterns, 3 layers, violated: partition."],
+    ]
+    assert (broken.findtext("system-out") or "").splitlines()[1:] == [
+        "Verified: 200 of 794 mixes of 397 patterns, 3 layers, all hold so far.",
+        "Stopped early: 20 workers died.",
+    ]
+    assert [suite.get("errors") for suite in (done, resumed, broken)] == ["0", "0", "1"]
+    (error,) = broken.iter("error")
+    assert error.get("message") == ("mine:dies was not verified in full on pack: 20 workers died.")

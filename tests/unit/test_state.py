@@ -13,8 +13,9 @@ import pytest
 
 from kvfuzz import __version__
 from kvfuzz.engine.places import Coverage, Place
+from kvfuzz.engine.records import Plan, Snapshot, Totals, Unshrunk
 from kvfuzz.engine.session import Tally
-from kvfuzz.engine.state import STATE_FILE, Plan, Snapshot, State, Totals, Unshrunk
+from kvfuzz.engine.state import STATE_FILE, State
 from kvfuzz.errors import UsageError
 from kvfuzz.outcomes import Crash
 from tests.report_samples import lost
@@ -46,7 +47,7 @@ def _save(folder: Path, mixes: int, *, finished: bool = False) -> int:
     """A campaign that has done so many mixes; its number."""
     with State(folder) as state, state.begin(PLAN) as campaign:
         finding = msgspec.structs.replace(lost(), target=PAIR[0])
-        totals = Totals(mixes, 1, 0)
+        totals = Totals(1.5, mixes, 1, 0)
         campaign.save(2.5, totals, {PAIR: _snapshot(mixes)}, {PAIR: [finding]}, finished=finished)
         return campaign.number
 
@@ -73,7 +74,9 @@ def test_a_finding_that_is_gone_is_gone_and_one_that_shrank_is_replaced(tmp_path
             past = state.latest("run")
             with state.go_on(past) if past else state.begin(PLAN) as campaign:
                 snapshots = {PAIR: _snapshot(1)}
-                campaign.save(1.0, Totals(1, 1, 0), snapshots, {PAIR: findings}, finished=False)
+                campaign.save(
+                    1.0, Totals(1.5, 1, 1, 0), snapshots, {PAIR: findings}, finished=False
+                )
         with State(tmp_path) as state:
             past = state.latest("run")
             assert past is not None
@@ -106,7 +109,7 @@ def test_history_is_of_the_runs_before_that_did_anything(tmp_path: Path):
         history = state.history(number)
         assert [past.mixes for past in state.history(number + 1)] == [100, 300]
     (past,) = history
-    assert (past.mixes, past.seconds, past.new, past.known) == (100, 2.5, 1, 0)
+    assert (past.mixes, past.seconds, past.new, past.known) == (100, 1.5, 1, 0)
     assert past.interrupted is False
     assert past.label == "reference, vllm==0.28.0"
     assert past.started.endswith("+00:00")
@@ -134,7 +137,7 @@ def test_a_campaign_is_run_by_one_process_at_a_time(tmp_path: Path):
         with pytest.raises(UsageError, match=f"Another kvfuzz runs campaign {number} of "):
             state.go_on(past)
         with state.begin(PLAN) as other:  # another one may write to the same file
-            other.save(1.0, Totals(5, 0, 0), {PAIR: _snapshot(5)}, {}, finished=True)
+            other.save(1.0, Totals(1.5, 5, 0, 0), {PAIR: _snapshot(5)}, {}, finished=True)
     let_go.set()
     process.join(30)
     with State(tmp_path) as state, state.go_on(past):
@@ -145,7 +148,7 @@ def _write(folder: Path, times: int) -> None:
     with State(folder) as state, state.begin(PLAN) as campaign:
         for mixes in range(1, times + 1):
             snapshots = {PAIR: _snapshot(mixes)}
-            campaign.save(1.0, Totals(mixes, 0, 0), snapshots, {}, finished=mixes == times)
+            campaign.save(1.0, Totals(1.5, mixes, 0, 0), snapshots, {}, finished=mixes == times)
 
 
 def test_campaigns_in_parallel_on_one_file(tmp_path: Path):

@@ -22,9 +22,10 @@ from kvfuzz.engine.campaign import run as run_campaign
 from kvfuzz.engine.crew import LocalCrew
 from kvfuzz.engine.events import Event, FindingMade, Finished, Report, Searching
 from kvfuzz.engine.places import CHUNK
+from kvfuzz.engine.records import Plan
 from kvfuzz.engine.session import Tally
 from kvfuzz.engine.settings import Settings
-from kvfuzz.engine.state import Plan, State
+from kvfuzz.engine.state import State
 from kvfuzz.errors import UsageError
 from kvfuzz.findings import Finding
 from kvfuzz.strategies.builders import build_mix
@@ -126,7 +127,9 @@ def _assert_case(finding: Finding, tmp_path: Path) -> None:
 
 
 def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """Workers of this process that live."""
+    found = psutil.Process().children(recursive=True)
+    return [process for process in found if "kvfuzz.engine.worker" in process.cmdline()]
 
 
 #: Planner -> symptom, and what was got.

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kvfuzz.engine.events import FindingMade, Searching, SurfaceReport, TargetStarted
+from kvfuzz.engine.events import (
+    FindingMade,
+    Searching,
+    SurfaceReport,
+    TargetStarted,
+    Verified,
+)
 from kvfuzz.engine.session import Tally
 from kvfuzz.reporting.console import path_key
 from kvfuzz.reporting.timeline import MAX_BUCKETS, Timeline
@@ -70,6 +76,18 @@ def test_surfaces_that_take_turns_are_counted_once():
             clock.now += 1.0
             timeline.take(_searching(100 * turn, 1.0 * turn, uri))
     assert _total(timeline) == pytest.approx(400)
+
+
+def test_what_an_earlier_run_verified_is_not_counted():
+    clock = Clock()
+    timeline = Timeline(clock)
+    timeline.take(TargetStarted("reference", "pack"))
+    for now, mixes in ((101.0, 900), (102.0, 1000)):
+        clock.now = now
+        searching = _searching(mixes, now - 50.0)
+        searching.report.verified = Verified(layers=3, patterns=1, mixes=2000, resumed=800)
+        timeline.take(searching)
+    assert [rate for _, rate in timeline.rates()] == [100.0] * 4
 
 
 def test_a_finding_counts_from_when_it_was_first_met():
