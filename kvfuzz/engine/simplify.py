@@ -34,8 +34,12 @@ def _plainer(spec: LayerSpec, dialect: Dialect) -> Iterator[LayerSpec]:
 
 
 def _smaller(scenario: Scenario, dialect: Dialect) -> Iterator[Scenario]:
-    """Scenarios that are one step simpler: a layer less, or a field at its default."""
+    """Scenarios that are one step simpler: a spec or a layer less, or a field at its default."""
     specs = [spec for _, spec in scenario]
+    # All layers of a spec first: where each must occur twice, one less is no way down.
+    for spec in dict.fromkeys(specs):
+        if others := [other for other in specs if other != spec]:
+            yield _renamed(others)
     for number in reversed(range(len(specs))):
         if len(specs) > 1:
             yield _renamed(specs[:number] + specs[number + 1 :])
