@@ -54,3 +54,24 @@ def dies_on_one() -> NeutralPlanner:
         return group_and_unify_kv_cache_specs(specs)
 
     return planner
+
+
+def dawdles() -> NeutralPlanner:
+    """Right, and slow."""
+
+    def planner(specs: Mix) -> Groups:
+        time.sleep(0.05)
+        return group_and_unify_kv_cache_specs(specs)
+
+    return planner
+
+
+def refuses_most() -> NeutralPlanner:
+    """Takes mixes of up to two layers."""
+
+    def planner(specs: Mix) -> Groups:
+        if len(specs) > 2:
+            raise ValueError("more than two layers are not supported")
+        return group_and_unify_kv_cache_specs(specs)
+
+    return planner
