@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, gc=False):
     """Layers that a planner put together, in its order.
 
     Attributes:
@@ -19,7 +19,7 @@ class Group(msgspec.Struct, frozen=True):
     pages: tuple[int, ...]
 
 
-class Plan(msgspec.Struct, frozen=True, tag="plan"):
+class Plan(msgspec.Struct, frozen=True, tag="plan", gc=False):
     """The planner's answer; `groups` is None if it does not take the mix."""
 
     groups: tuple[Group, ...] | None
@@ -32,14 +32,14 @@ class Plan(msgspec.Struct, frozen=True, tag="plan"):
         return frozenset(frozenset(group.layers) for group in self.groups)
 
 
-class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
+class Refusal(msgspec.Struct, frozen=True, tag="refusal", gc=False):
     """A documented error (ValueError or NotImplementedError) that says what is wrong."""
 
     exception: str
     message: str
 
 
-class Crash(msgspec.Struct, frozen=True, tag="crash"):
+class Crash(msgspec.Struct, frozen=True, tag="crash", gc=False):
     """Anything else: another exception, a time-out, or a dead process.
 
     Attributes:
@@ -67,17 +67,11 @@ Outcome: TypeAlias = Plan | Refusal | Crash | NotExpressible
 #: The names under which outcomes are counted, in the order of reports.
 OUTCOME_NAMES = ("plan", "none", "refusal", "crash", "not-expressible")
 
+_NAMES: dict[type, str] = {Refusal: "refusal", Crash: "crash", NotExpressible: "not-expressible"}
+
 
 def outcome_name(outcome: Outcome) -> str:
     """The name in OUTCOME_NAMES under which `outcome` is counted."""
-    match outcome:
-        case Plan(groups=None):
-            return "none"
-        case Plan():
-            return "plan"
-        case Refusal():
-            return "refusal"
-        case Crash():
-            return "crash"
-        case _:
-            return "not-expressible"
+    if type(outcome) is Plan:
+        return "none" if outcome.groups is None else "plan"
+    return _NAMES[type(outcome)]

@@ -10,7 +10,8 @@ module with those classes field by field.
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
@@ -63,6 +64,12 @@ class PageRules(msgspec.Struct, frozen=True, kw_only=True):
     int4_packs_mla: bool = False
 
 
+@lru_cache(maxsize=256)
+def _lacking(kind: str, names: frozenset[str]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a kind that are none of `names`, each with its default."""
+    return tuple((name, value) for name, value in DEFAULTS[kind].items() if name not in names)
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What a target can be told: its page rules, fields and names.
 
@@ -82,8 +89,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         names = self.fields.get(spec.kind)
         if names is None:
             return f"no spec class for the kind {spec.kind}"
-        for name, default in DEFAULTS[spec.kind].items():
-            if name not in names and getattr(spec, name) != default:
+        for name, default in _lacking(spec.kind, names):
+            if getattr(spec, name) != default:
                 return f"no field {name} in the spec class of {spec.kind}"
         if spec.kv_quant_mode not in self.quant_modes:
             return f"no quantisation mode {spec.kv_quant_mode}"

@@ -72,6 +72,9 @@ class AttentionSpec(
     repr_omit_defaults=True,
     forbid_unknown_fields=True,
     tag_field="kind",
+    # They hold no cycles, and a search looks them up again and again.
+    gc=False,
+    cache_hash=True,
 ):
     """Fields that both MLA kinds share.
 
@@ -155,7 +158,7 @@ KINDS: dict[str, type[LayerSpec]] = {
 }
 
 
-class Scenario(msgspec.Struct, frozen=True):
+class Scenario(msgspec.Struct, frozen=True, gc=False):
     """What a planner is asked to plan: a mix, as ordered (layer name, spec).
 
     Layer names are unique; `cases` checks that of what it reads.

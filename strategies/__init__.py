@@ -30,8 +30,9 @@ from kvfuzz.specs import (
     SlidingWindowMLASpec,
 )
 from kvfuzz.strategies import factors, invalid
-from kvfuzz.strategies.builders import SHAPES, Shape, build_mix, build_spec, why_no_mix
+from kvfuzz.strategies.builders import SHAPES, Shape, build_mix, why_no_mix
 from kvfuzz.strategies.choices import from_draw
+from kvfuzz.strategies.classes import build_spec
 from kvfuzz.strategies.layers import MOST_LAYERS
 
 __all__ = [

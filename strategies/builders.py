@@ -12,16 +12,24 @@ shrinking a class can be cut out and a mix can change into a simpler shape.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from kvfuzz.pages import FULL_DIALECT, Dialect
-from kvfuzz.specs import KINDS, DType, LayerSpec, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
-from kvfuzz.strategies.choices import Choose
-from kvfuzz.strategies.deepseek import V4_FORMATS, has_v4, v4_specs
-from kvfuzz.strategies.factors import DTYPES, PAGE_SIZES, SPLITS, WINDOWS, split_for
-from kvfuzz.strategies.fields import EXTRAS, MISSES, Change, Fields, changes_of, finish
+from kvfuzz.specs import LayerSpec, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
+from kvfuzz.strategies.choices import Choose, SeededChoices
+from kvfuzz.strategies.classes import (
+    TWO_EXTRAS,
+    SpecClass,
+    Tables,
+    build_spec,
+    extras_of,
+    tables_of,
+)
+from kvfuzz.strategies.factors import DTYPES, PAGE_SIZES, SPLITS, WINDOWS
 from kvfuzz.strategies.layers import MOST_LAYERS, Layers, lay_out
 
 Shape: TypeAlias = Literal["any", "uniform", "mixed", "near-miss", "deepseek-v4"]
@@ -33,6 +41,12 @@ _V4: Final = "deepseek-v4"
 #: Once in so many times and one, a cache that no class asked for is left out:
 #: about half of the mixes have all seven.
 _V4_KEPT: Final = 5
+
+#: Mixes that the fast source makes of one drawing of classes, at most, and
+#: drawings that it has in hand at once: a chunk of the search's takes those of
+#: one pool, with a few layouts left for those that come out equal.
+LAYOUTS: Final = 5
+POOL: Final = 64
 
 #: Shapes that "any" is made of, by their shares; simplest first. "free" has
 #: no promise: one layer, one kind, no full MLA layer, anything.
@@ -72,135 +86,6 @@ _RATIOS: Final = (1,) * 8 + (2,) * 4 + (3,) * 3 + (4,) * 3 + (8, 8, 16, 5, 7, 12
 _FIRST_MISS: Final = 12
 _FIRST_PADDED: Final = 18
 
-#: Fifth choice of a class: none, one or two fields beyond the plain ones.
-_ONE_EXTRA: Final = 17
-_TWO_EXTRAS: Final = 19
-
-
-class _Tables(msgspec.Struct, frozen=True):
-    """What depends on the dialect alone.
-
-    `dialect` is kept so that its id, the key under which this is remembered,
-    stays its own.
-    """
-
-    dialect: Dialect
-    extras: dict[str, tuple[Change, ...]]
-    misses: dict[str, tuple[Change, ...]]
-    pads: bool
-    kinds: tuple[str, ...]
-    v4: tuple[tuple[LayerSpec, ...], ...]
-
-
-_tables: dict[int, _Tables] = {}
-
-
-def _tables_of(dialect: Dialect) -> _Tables:
-    tables = _tables.get(id(dialect))
-    if tables is None:
-        kinds = tuple(kind for kind in KINDS if kind in dialect.fields)
-        if len(_tables) > 63:  # one a target is usual; tests make many
-            _tables.clear()
-        tables = _tables[id(dialect)] = _Tables(
-            dialect,
-            {kind: changes_of(EXTRAS, kind, dialect) for kind in kinds},
-            {kind: changes_of(MISSES, kind, dialect) for kind in kinds},
-            all("page_size_padded" in dialect.fields[kind] for kind in kinds),
-            kinds,
-            tuple(v4_specs(dialect, name) for name in V4_FORMATS) if has_v4(dialect) else (),
-        )
-    return tables
-
-
-class _Class(msgspec.Struct):
-    """A spec class as chosen, before fields beyond the plain ones.
-
-    `window` is None for full MLA; `page` is what its data fill.
-    """
-
-    window: int | None
-    page: int
-    dtype: DType
-    split: int
-    block: int | None
-
-    def plain(self) -> LayerSpec:
-        (states, heads, head), dtype = split_for(self.page, self.dtype, self.block, self.split)
-        if self.window is None:
-            return MLAAttentionSpec(
-                block_size=states, num_kv_heads=heads, head_size=head, dtype=dtype
-            )
-        return SlidingWindowMLASpec(
-            block_size=states,
-            num_kv_heads=heads,
-            head_size=head,
-            dtype=dtype,
-            sliding_window=self.window,
-        )
-
-    def changed(self, changes: list[Change], dialect: Dialect, page: int | None) -> LayerSpec:
-        """With `changes`, padded to `page` if it is given; without them if that cannot be."""
-        spec = self.plain()
-        fields: Fields = {
-            "block_size": spec.block_size,
-            "num_kv_heads": spec.num_kv_heads,
-            "head_size": spec.head_size,
-            "dtype": spec.dtype,
-        }
-        if self.window is not None:
-            fields["sliding_window"] = self.window
-        for change in changes:
-            change.apply(fields, self.page)
-        changed = finish(spec.kind, fields, dialect, page=page)
-        if changed is not None:
-            return changed
-        if page is None or page == self.page:
-            return spec
-        return msgspec.structs.replace(spec, page_size_padded=page)
-
-
-def _extras(choose: Choose, extras: tuple[Change, ...]) -> list[Change]:
-    answer = choose(0, _TWO_EXTRAS)
-    if answer < _ONE_EXTRA or not extras:
-        return []
-    last = len(extras) - 1
-    return [extras[choose(0, last)] for _ in range(2 if answer == _TWO_EXTRAS else 1)]
-
-
-def build_spec(
-    choose: Choose,
-    kind: str,
-    *,
-    dialect: Dialect = FULL_DIALECT,
-    page_size: int | None = None,
-    dtype: DType | None = None,
-    block_size: int | None = None,
-    plain: bool = False,
-) -> LayerSpec:
-    """One valid spec.
-
-    Args:
-        choose: The source.
-        kind: A key of `kvfuzz.specs.KINDS`.
-        dialect: What must be able to express the spec.
-        page_size: Bytes that its page must have, or None for any.
-        dtype: Its dtype where the page and its other fields leave it free.
-        block_size: States a block, likewise.
-        plain: Whether to leave every other field at its default.
-
-    Raises:
-        ValueError: The dialect lacks the kind, or no spec has such a page.
-    """
-    tables = _tables_of(dialect)
-    if kind not in tables.kinds:
-        raise ValueError(f"the dialect has no spec class for the kind {kind}")
-    page = page_size or PAGE_SIZES[choose(0, len(PAGE_SIZES) - 1)]
-    window = None if kind == "mla_attention" else WINDOWS[choose(0, len(WINDOWS) - 1)]
-    own = dtype or DTYPES[choose(0, len(DTYPES) - 1)]
-    cls = _Class(window, page, own, choose(0, SPLITS - 1), block_size)
-    extras = [] if plain else _extras(choose, tables.extras[kind])
-    return cls.changed(extras, dialect, page_size) if extras else cls.plain()
-
 
 class _Relation(msgspec.Struct):
     """How a class's page relates to the base page.
@@ -231,7 +116,7 @@ def _relation(shape: str, answer: int, base: int, misses: int, *, pads: bool) ->
     return _Relation(page, None if shape == "free" else page)
 
 
-def _window(answer: int, kinds: tuple[str, ...], other_than: _Class | None) -> int | None:
+def _window(answer: int, kinds: tuple[str, ...], other_than: SpecClass | None) -> int | None:
     """The window that the first choice of a class says, or None for full MLA.
 
     Args:
@@ -247,7 +132,7 @@ def _window(answer: int, kinds: tuple[str, ...], other_than: _Class | None) -> i
     return window
 
 
-def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[LayerSpec]:
+def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[LayerSpec]:
     """The spec classes of a mix of any shape but "deepseek-v4"."""
     dialect = tables.dialect
     free = shape == "free"
@@ -255,7 +140,7 @@ def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[Lay
     mla_block, window_block = _TIES[choose(0, len(_TIES) - 1)]
     specs: list[LayerSpec] = []
     differ = shape not in ("mixed", "near-miss")
-    cls: _Class | None = None
+    cls: SpecClass | None = None
     while True:
         # Asked also when there can be no further class: a mix that a class
         # was cut out of has to read its choices in the same places.
@@ -273,9 +158,9 @@ def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[Lay
         relation = _relation(shape, answer, base, len(misses), pads=tables.pads)
         dtype = DTYPES[choose(0, len(DTYPES) - 1)]
         split = choose(0, SPLITS - 1)
-        extras = _extras(choose, tables.extras[kind])
+        extras = extras_of(choose, tables.extras[kind])
         block = mla_block if window is None else window_block
-        cls = _Class(window, relation.data, dtype, split, block)
+        cls = SpecClass(window, relation.data, dtype, split, block)
         if relation.miss is not None:
             differ = True
             specs.append(cls.changed([misses[relation.miss]], dialect, None))
@@ -294,7 +179,7 @@ def _classes(choose: Choose, tables: _Tables, shape: str, most: int) -> list[Lay
     return specs
 
 
-def _v4_classes(choose: Choose, tables: _Tables, most: int) -> list[LayerSpec]:
+def _v4_classes(choose: Choose, tables: Tables, most: int) -> list[LayerSpec]:
     """Some or all of DeepSeek V4's caches.
 
     Choices are read in the places where `_classes` reads them, also those that
@@ -313,7 +198,7 @@ def _v4_classes(choose: Choose, tables: _Tables, most: int) -> list[LayerSpec]:
         specs.append(own[choose(0, _RELATIONS - 1) * len(own) // _RELATIONS])
         choose(0, len(DTYPES) - 1)
         choose(0, SPLITS - 1)
-        choose(0, _TWO_EXTRAS)
+        choose(0, TWO_EXTRAS)
     # Asked one by one and of all, so that each can be left out while shrinking.
     specs += [spec for spec in every if choose(0, _V4_KEPT)]
     return list(dict.fromkeys(specs))[:most]
@@ -332,6 +217,52 @@ def _disturb(choose: Choose, layers: Layers, dialect: Dialect) -> None:
             layers[-1] = name, build_spec(choose, kind, dialect=dialect)
         case _:
             pass
+
+
+class Drawing(msgspec.Struct, frozen=True):
+    """The first half of a mix: its spec classes, not laid out yet.
+
+    Attributes:
+        specs: A spec a class.
+        disturb: Changes the layers once they are laid out, or None.
+        dialect: What can express them.
+        max_layers: The most layers that they may be laid out as.
+    """
+
+    specs: list[LayerSpec]
+    disturb: Callable[[Choose, Layers, Dialect], None] | None
+    dialect: Dialect
+    max_layers: int
+
+    def lay_out(self, choose: Choose) -> Scenario:
+        """A mix of these classes: the second half, whose choices follow those of the first."""
+        layers = lay_out(choose, self.specs, self.max_layers)
+        if self.disturb is not None:
+            self.disturb(choose, layers, self.dialect)
+        return Scenario(tuple(layers))
+
+
+def draw_classes(
+    choose: Choose,
+    *,
+    dialect: Dialect = FULL_DIALECT,
+    shape: Shape = "any",
+    max_layers: int = MOST_LAYERS,
+) -> Drawing:
+    """The spec classes of one mix; arguments and errors as for `build_mix`."""
+    tables = tables_of(dialect)
+    lacking = _why_not(tables, shape, max_layers)
+    if lacking:
+        raise ValueError(lacking)
+    promise: str = shape
+    if shape == "any":
+        promise = _ANY[choose(0, len(_ANY) - 1)]
+        if max_layers == 1 or len(tables.kinds) == 1 or (promise == _V4 and not tables.v4):
+            promise = "free"
+    if promise == _V4:
+        return Drawing(_v4_classes(choose, tables, max_layers), _disturb, dialect, max_layers)
+    specs = _classes(choose, tables, promise, min(_MOST_CLASSES, max_layers))
+    return Drawing(specs, None, dialect, max_layers)
 
 
 def build_mix(
@@ -356,24 +287,57 @@ def build_mix(
     Raises:
         ValueError: No such mix exists.
     """
-    tables = _tables_of(dialect)
-    lacking = _why_not(tables, shape, max_layers)
-    if lacking:
-        raise ValueError(lacking)
-    promise: str = shape
-    if shape == "any":
-        promise = _ANY[choose(0, len(_ANY) - 1)]
-        if max_layers == 1 or len(tables.kinds) == 1 or (promise == _V4 and not tables.v4):
-            promise = "free"
-    if promise != _V4:
-        specs = _classes(choose, tables, promise, min(_MOST_CLASSES, max_layers))
-        return Scenario(tuple(lay_out(choose, specs, max_layers)))
-    layers = lay_out(choose, _v4_classes(choose, tables, max_layers), max_layers)
-    _disturb(choose, layers, dialect)
-    return Scenario(tuple(layers))
+    drawing = draw_classes(choose, dialect=dialect, shape=shape, max_layers=max_layers)
+    return drawing.lay_out(choose)
 
 
-def _why_not(tables: _Tables, shape: str, max_layers: int) -> str | None:
+def stream(
+    choices: SeededChoices,
+    *,
+    dialect: Dialect = FULL_DIALECT,
+    shape: Shape = "any",
+    max_layers: int = MOST_LAYERS,
+    record: bool = False,
+) -> Iterator[tuple[list[int], Scenario]]:
+    """Mixes without end from the fast source, several of each drawing of classes.
+
+    Drawing classes and translating them for a planner takes as long as a call
+    of it; another layout of the same classes takes next to nothing. Layouts
+    of one drawing are `POOL` mixes apart, so that the first mixes of a stream
+    have nothing in common, and no two of them are equal.
+
+    Args:
+        choices: The source.
+        dialect: As for `build_mix`, and so the next two.
+        shape: See there.
+        max_layers: See there.
+        record: Whether to note choices.
+
+    Yields:
+        The choices from which `build_mix` makes the mix, if they are to be
+        noted, and the mix.
+    """
+    pool: list[tuple[Drawing, list[int], list[Scenario]]] = []
+    for turn in cycle(range(LAYOUTS * POOL)):
+        if turn == 0:
+            pool = []
+        if turn < POOL:
+            if record:
+                choices.record()
+            drawing = draw_classes(
+                choices.choose, dialect=dialect, shape=shape, max_layers=max_layers
+            )
+            pool.append((drawing, choices.recorded, []))
+        drawing, drawn, made = pool[turn % POOL]
+        if record:
+            choices.record()
+        mix = drawing.lay_out(choices.choose)
+        if mix not in made:
+            made.append(mix)
+            yield drawn + choices.recorded, mix
+
+
+def _why_not(tables: Tables, shape: str, max_layers: int) -> str | None:
     if shape not in SHAPES:
         return f"no shape {shape!r}; the shapes are {', '.join(SHAPES)}"
     if not 1 <= max_layers <= MOST_LAYERS:
@@ -391,4 +355,4 @@ def _why_not(tables: _Tables, shape: str, max_layers: int) -> str | None:
 
 def why_no_mix(dialect: Dialect, shape: str, max_layers: int) -> str | None:
     """Why `build_mix` would raise for these arguments, or None if it would not."""
-    return _why_not(_tables_of(dialect), shape, max_layers)
+    return _why_not(tables_of(dialect), shape, max_layers)

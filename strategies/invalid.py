@@ -9,8 +9,8 @@ import msgspec
 
 from kvfuzz.pages import FULL_DIALECT, Dialect
 from kvfuzz.specs import KINDS, LayerSpec
-from kvfuzz.strategies.builders import build_spec
 from kvfuzz.strategies.choices import Choose
+from kvfuzz.strategies.classes import build_spec
 from kvfuzz.strategies.constraints import CONSTRAINTS, broken
 
 #: Makes a spec break one constraint; its second argument varies how.

@@ -121,7 +121,14 @@ def shapes(mixes: int) -> Shapes:
 
 def surface(mixes: int, violated: dict[str, int], unjudged: tuple[str, ...] = ()) -> SurfaceReport:
     """What a search of so many mixes says."""
-    rules = ("plan-or-refusal", "uniform-is-none", "partition", "single-page-size", "pure")
+    rules = (
+        "plan-or-refusal",
+        "uniform-is-none",
+        "partition",
+        "single-page-size",
+        "pure",
+        "deterministic",
+    )
     checked = {rule: mixes for rule in (*rules, "order-free") if rule not in unjudged}
     tally = Tally(
         mixes=mixes,

@@ -139,7 +139,7 @@ class _Conductor:
             for search in self._searches:
                 yield from search.close()
             self._crew.close()
-        if not stop():
+        if not stop() and not self._enough():
             for search in self._searches:
                 search.show()  # also one whose turn never came
         yield from self._shown(self._searches)

@@ -7,10 +7,10 @@ share one stream and a mix is named by its place in it.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import count
+from itertools import count, islice
 from math import inf
 from pathlib import Path
 
@@ -34,11 +34,12 @@ from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
 from kvfuzz.invariants.conduct import crash_violation
+from kvfuzz.invariants.metamorphic import answered_otherwise
 from kvfuzz.ledger import speaks_of
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import spec_mixes
-from kvfuzz.strategies.builders import build_mix
+from kvfuzz.strategies.builders import build_mix, stream
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.layers import MOST_LAYERS
 
@@ -76,7 +77,7 @@ class Scout:
         self._send = send
         self._tally = Tally()
         self._deadline = inf
-        self._build = partial(build_mix, dialect=session.target.dialect, shape="any")
+        self._dialect = session.target.dialect
 
     def search(self, job: FuzzJob) -> bool:
         """Do the job: send `Violated` and `Shrunk` for each new fingerprint, and counts.
@@ -94,6 +95,9 @@ class Scout:
         last = None
         exhausted = True
         reported = time.monotonic()
+        # What is loaded stays: torch's objects need not be looked at again
+        # whenever translated specs have piled up.
+        gc.freeze()
         for place, scenario in self._stream(job):
             now = time.monotonic()
             if now > self._deadline:
@@ -118,19 +122,42 @@ class Scout:
                 for violation in new.values():
                     self._send(Violated(self._finding(violation, scenario), place))
                 for digest, violation in new.items():
-                    if (
-                        not self._minimal(place, digest, job.witnesses)
-                        and violation.symptom in PASSING
-                    ):
+                    if self._minimal(place, digest, job.witnesses):
+                        continue
+                    if violation.symptom in PASSING:
                         # Only slow, once: what really hangs may be yet to come.
                         seen.discard(digest)
                         (Path(job.claims) / digest).unlink(missing_ok=True)
+                    else:
+                        self._fickle(place, violation, scenario, seen, Path(job.claims))
         self._report(last)
         return exhausted
 
     def _judge(self, place: Place, scenario: Scenario) -> list[Violation]:
         """The violations of a mix of the stream, counted."""
         return self._session.judge(scenario, self._tally, place.number)
+
+    def _fickle(
+        self,
+        place: Place,
+        violation: Violation,
+        scenario: Scenario,
+        seen: set[str],
+        claims: Path,
+    ) -> None:
+        """Tell that the planner broke a rule on a mix, and not when it was asked again."""
+        layers = tuple(name for name, _ in scenario)
+        then = "what breaks no such rule"
+        fickle = answered_otherwise(f"{violation.invariant}: {violation.got}", then, layers)
+        digest = fingerprint(self._session.surface, fickle)
+        self._tally.checked[fickle.invariant] += 1
+        self._tally.violated[fickle.invariant] += 1
+        if digest not in seen:
+            seen.add(digest)
+            if _claimed(claims, digest):
+                finding = self._finding(fickle, scenario)
+                self._send(Violated(finding, place))
+                self._send(Shrunk(digest, finding))
 
     def _minimal(self, place: Place, digest: str, witnesses: dict[str, Scenario]) -> bool:
         """Send the finding of that fingerprint, minimal; whether there is one."""
@@ -149,9 +176,8 @@ class Scout:
             done = job.coverage.of(chunk)
             if done >= size:
                 continue
-            choose = SeededChoices(self._seed, chunk).choose
-            for number in range(size):
-                scenario = self._build(choose)
+            mixes = stream(SeededChoices(self._seed, chunk), dialect=self._dialect)
+            for number, (_, scenario) in zip(range(size), mixes, strict=False):
                 place = Place(chunk, number)
                 if number >= done and place not in job.skip:
                     yield place, scenario
@@ -208,11 +234,8 @@ class Scout:
     def _rebuild(self, place: Place) -> tuple[list[int], Scenario]:
         """The choices of the mix at `place`, and the mix."""
         choices = SeededChoices(self._seed, place.chunk)
-        for _ in range(place.number):
-            self._build(choices.choose)
-        choices.record()
-        mix = self._build(choices.choose)
-        return choices.recorded, mix
+        mixes = stream(choices, dialect=self._dialect, record=True)
+        return next(islice(mixes, place.number, None))
 
     def shrink(self, place: Place, digest: str) -> Finding | None:
         """The minimal finding of that fingerprint, from the mix at `place`.
@@ -280,7 +303,8 @@ class Scout:
         for number in range(_RESTART_MIXES):
             choices = SeededChoices(number)
             choices.record()
-            if broken(self._build(choices.choose, max_layers=most_layers)) is not None:
+            mix = build_mix(choices.choose, dialect=self._dialect, max_layers=most_layers)
+            if broken(mix) is not None:
                 return choices.recorded
         return None
 

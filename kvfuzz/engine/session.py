@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,8 +37,6 @@ CALLS_AGAIN_SHARE = 8
 # Distinct specs kept translated: bounds memory in runs of millions of mixes.
 _KEPT_SPECS = 20_000
 
-T = TypeVar("T")
-
 
 class _Native(NamedTuple):
     """A spec translated for the target, with its state before any call."""
@@ -48,7 +47,7 @@ class _Native(NamedTuple):
     page: int
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """What one call came to, and what it changed in its inputs (in words, or None)."""
 
     outcome: Outcome
@@ -81,29 +80,18 @@ class Tally(msgspec.Struct):
         self.shapes.add(other.shapes)
 
 
-class _Trial:
+class _Trial(msgspec.Struct, gc=False):
     """See `kvfuzz.invariants.Trial`."""
 
-    __slots__ = ("_session", "changed", "outcome", "pages", "scenario", "thorough")
-
-    def __init__(
-        self,
-        session: Session,
-        scenario: Scenario,
-        answer: Answer,
-        pages: Mapping[str, int],
-        *,
-        thorough: bool,
-    ) -> None:
-        self._session = session
-        self.scenario = scenario
-        self.outcome = answer.outcome
-        self.changed = answer.changed
-        self.thorough = thorough
-        self.pages = pages
+    session: Session
+    scenario: Scenario
+    outcome: Outcome
+    pages: Mapping[str, int]
+    changed: str | None
+    thorough: bool
 
     def again(self, specs: Mapping[str, LayerSpec]) -> Outcome:
-        return self._session.ask(specs.items())[0].outcome
+        return self.session.ask(specs.items())[0].outcome
 
 
 class Session:
@@ -137,16 +125,26 @@ class Session:
         self._natives: dict[LayerSpec, _Native] = {}
         self._rules = target.dialect.rules
         again = [rule for rule in self.invariants if rule.calls_again]
-        #: Rules with the mixes on which each is due: all, or one in CALLS_AGAIN_SHARE.
-        self._due = tuple(
-            (rule, CALLS_AGAIN_SHARE * again.index(rule) // len(again) if rule in again else None)
-            for rule in self.invariants
-        )
+        turn_of = {r.id: CALLS_AGAIN_SHARE * i // len(again) for i, r in enumerate(again)}
+        #: Rules that are due on a mix, by its number modulo CALLS_AGAIN_SHARE.
+        self._due = [
+            [rule for rule in self.invariants if turn_of.get(rule.id, turn) == turn]
+            for turn in range(CALLS_AGAIN_SHARE)
+        ]
 
     def _native(self, spec: LayerSpec) -> _Native | NotExpressible:
-        known = self._natives.get(spec)
-        if known is not None:
-            return known
+        entry = self._natives.get(spec)
+        if entry is None:
+            made = self._translated(spec)
+            if isinstance(made, NotExpressible):
+                return made
+            entry = made
+            if len(self._natives) >= _KEPT_SPECS:
+                self._natives.clear()
+            self._natives[spec] = entry
+        return entry
+
+    def _translated(self, spec: LayerSpec) -> _Native | NotExpressible:
         lacks = self.target.dialect.lacks(spec)
         if lacks is not None:
             return NotExpressible(reason=lacks)
@@ -155,11 +153,7 @@ class Session:
             native = self.target.translate(spec)
         except Exception as error:  # a spec that the target's own class refuses
             return NotExpressible(reason=f"{type(error).__name__}: {error}")
-        entry = _Native(spec, native, self.target.state(native), page)
-        if len(self._natives) >= _KEPT_SPECS:
-            self._natives.clear()
-        self._natives[spec] = entry
-        return entry
+        return _Native(spec, native, self.target.state(native), page)
 
     def pages(self, scenario: Scenario) -> dict[str, int]:
         """Layer name -> page size in bytes, by the target's rules; 0 if not expressible."""
@@ -203,39 +197,39 @@ class Session:
 
     def _call(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
         before = list(mix.items())
-        answer = None
-        outcome: Outcome | None = None
+        answer, outcome = self._attempt(classify, self.target.call, self.surface, mix)
+        changed = self._changes(before, mix, used)
+        if outcome is None:
+            # It may be a generator, and so the planner's own code still.
+            blame = partial(unusable_answer, answer)
+            plan, outcome = self._attempt(blame, self.target.normalise, self.surface, answer, mix)
+        return Answer(plan if outcome is None else outcome, changed)
+
+    def _attempt(
+        self,
+        blame: Callable[[BaseException], Outcome],
+        work: Callable[..., Any],
+        *arguments: Any,
+    ) -> tuple[Any, Outcome | None]:
+        """What `work` returns, or else the outcome that its failure is.
+
+        Once it has returned, nothing raises CallStopped any more.
+        """
+        watch = self._watch
         try:
-            answer = self._watched(lambda: self.target.call(self.surface, mix))
+            if watch is None:
+                return work(*arguments), None
+            try:
+                watch.deadline = time.monotonic() + self.call_seconds
+                return work(*arguments), None
+            finally:
+                watch.deadline = 0.0
         except CallStopped as stopped:
-            outcome = stopped.outcome
+            return None, stopped.outcome
         except HarnessFault:
             raise
         except BaseException as error:  # whatever else a planner raises is an outcome
-            outcome = classify(error)
-        changed = self._changes(before, mix, used)
-        if outcome is None:
-            try:
-                # It may be a generator, and so the planner's own code still.
-                outcome = self._watched(lambda: self.target.normalise(self.surface, answer, mix))
-            except CallStopped as stopped:
-                outcome = stopped.outcome
-            except HarnessFault:
-                raise
-            except BaseException as error:  # so is whatever it returns
-                outcome = unusable_answer(answer, error)
-        return Answer(outcome, changed)
-
-    def _watched(self, work: Callable[[], T]) -> T:
-        """What `work` returns; from here on nothing raises CallStopped any more."""
-        watch = self._watch
-        if watch is None:
-            return work()
-        try:
-            watch.deadline = time.monotonic() + self.call_seconds
-            return work()
-        finally:
-            watch.deadline = 0.0
+            return None, blame(error)
 
     def _changes(
         self, before: list[tuple[str, Any]], mix: dict[str, Any], used: dict[int, _Native]
@@ -271,25 +265,23 @@ class Session:
             again: Whether all rules judge, and thoroughly, though it is counted.
         """
         answer, pages = self.ask(scenario.mix)
+        outcome = answer.outcome
         thorough = again or tally is None or answer.changed is not None
-        turn = number % CALLS_AGAIN_SHARE
-        if tally is not None:
-            tally.mixes += 1
-            tally.outcomes[outcome_name(answer.outcome)] += 1
-            if number % SHAPES_SHARE == 0:
-                tally.shapes.count(scenario, pages, answer.outcome)
-        trial = _Trial(self, scenario, answer, pages, thorough=thorough)
+        rules = self.invariants if thorough else self._due[number % CALLS_AGAIN_SHARE]
+        if tally is not None and number % SHAPES_SHARE == 0:
+            tally.shapes.count(scenario, pages, outcome)
+        tally = tally or Tally()
+        tally.mixes += 1
+        tally.outcomes[outcome_name(outcome)] += 1
+        trial = _Trial(self, scenario, outcome, pages, answer.changed, thorough)
+        checked = tally.checked
         violations = []
-        for rule, due in self._due:
-            if only is not None and rule.id != only:
-                continue
-            if (thorough or due is None or due == turn) and rule.applies(trial):
-                if tally is not None:
-                    tally.checked[rule.id] += 1
+        for rule in rules:
+            if (only is None or rule.id == only) and rule.applies(trial):
+                checked[rule.id] += 1
                 try:
                     rule.check(trial)
                 except rule.violation as violation:
-                    if tally is not None:
-                        tally.violated[rule.id] += 1
+                    tally.violated[rule.id] += 1
                     violations.append(violation)
         return violations

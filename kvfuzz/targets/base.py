@@ -87,15 +87,21 @@ class NeutralTarget:
         """Groups with the page sizes of the specs that were given, in bytes."""
         if answer is None:
             return Plan(groups=None)
+        rules = self.dialect.rules
         groups = []
+        sizes: dict[int, int] = {}  # by identity: most layers share a spec with another
         for group in answer:
             layers = tuple(group)
             if isinstance(group, str) or not all(isinstance(name, str) for name in layers):
                 raise TypeError(f"a group must hold layer names, got {group!r:.80}")
-            rules = self.dialect.rules
-            # A name that the mix does not have is `partition`'s business.
-            pages = tuple(
-                page_size_bytes(specs[name], rules) if name in specs else 0 for name in layers
-            )
-            groups.append(Group(layers=tuple(map(sayable, layers)), pages=pages))
+            pages = []
+            for name in layers:
+                if name not in specs:  # `partition`'s business
+                    pages.append(0)
+                    continue
+                spec = specs[name]
+                if id(spec) not in sizes:
+                    sizes[id(spec)] = page_size_bytes(spec, rules)
+                pages.append(sizes[id(spec)])
+            groups.append(Group(layers=tuple(map(sayable, layers)), pages=tuple(pages)))
         return Plan(groups=tuple(groups))

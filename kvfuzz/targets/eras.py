@@ -19,7 +19,7 @@ import torch
 
 from kvfuzz.errors import TargetError
 from kvfuzz.outcomes import Group, Plan
-from kvfuzz.pages import DEFAULTS, Dialect, PageRules, page_size_bytes
+from kvfuzz.pages import Dialect, PageRules, page_size_bytes
 from kvfuzz.specs import (
     QUANT_MODES,
     LayerSpec,
@@ -77,10 +77,9 @@ def _state_getter(cls: type) -> Callable[[Any], Any]:
 class _SpecClass:
     """One of the planner's spec classes: how to make and look at its objects."""
 
-    def __init__(self, kind: str, cls: type) -> None:
+    def __init__(self, cls: type) -> None:
         self.cls = cls
         self.fields = frozenset(field.name for field in dataclasses.fields(cls) if field.init)
-        self.defaults = tuple(DEFAULTS[kind].items())
         self.state = _state_getter(cls)
 
 
@@ -95,7 +94,7 @@ class VllmTarget:
         self.uri = uri
         self.version = version
         self._classes = {
-            kind: _SpecClass(kind, getattr(interface, name))
+            kind: _SpecClass(getattr(interface, name))
             for kind, name in _CLASS_NAMES.items()
             if dataclasses.is_dataclass(getattr(interface, name, None))
         }
@@ -124,14 +123,11 @@ class VllmTarget:
         Only fields that are not at their default are handed over, so that the
         planner's own defaults hold.
         """
-        entry = self._classes[spec.kind]
-        values = {}
-        for name, default in entry.defaults:
-            value = getattr(spec, name)
-            if value != default:
-                values[name] = value
+        # A struct of ours leaves out what is at its default.
+        values: dict[str, Any] = msgspec.to_builtins(spec)
+        entry = self._classes[values.pop("kind")]
         values["dtype"] = getattr(torch, spec.dtype)
-        if "kv_quant_mode" in values:
+        if values.pop("kv_quant_mode", _NO_MODE) != _NO_MODE:
             values["kv_quant_mode"] = self._modes[spec.kv_quant_mode]
         return entry.cls(**values)
 

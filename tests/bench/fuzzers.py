@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from kvfuzz.engine.calls import Watch
-from kvfuzz.engine.messages import FuzzJob, Heartbeat, Message, Place, Violated
+from kvfuzz.engine.messages import FuzzJob, Heartbeat, Message, Violated
+from kvfuzz.engine.places import Place
 from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
 from kvfuzz.specs import LayerSpec, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
@@ -56,11 +57,10 @@ class Kvfuzz:
             job = FuzzJob(
                 target=prepare("reference"),  # read by the worker alone
                 surface="pack",
-                heartbeat=self._file.fileno(),
                 seed=self._number,
                 start=Place(0, 0),
                 stride=1,
-                seconds=seconds,
+                deadline=time.monotonic() + seconds,
                 mixes=None,
                 witnesses={},
                 done=[],

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kvfuzz.engine.session import Session
 from kvfuzz.specs import MLAAttentionSpec, Scenario, SlidingWindowMLASpec
 from kvfuzz.strategies import spec_mixes
-from kvfuzz.strategies.builders import build_mix
+from kvfuzz.strategies.builders import stream
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.targets.load import load, prepare
 
@@ -37,9 +37,9 @@ def breaks(session: Session, scenario: Scenario) -> bool:
 
 
 def scouted(session: Session, number: int) -> int:
-    choose = SeededChoices(number, 0).choose
-    for count in range(1, MOST):
-        if breaks(session, build_mix(choose, dialect=session.target.dialect)):
+    mixes = stream(SeededChoices(number, 0), dialect=session.target.dialect)
+    for count, (_, mix) in zip(range(1, MOST), mixes, strict=False):
+        if breaks(session, mix):
             return count
     return MOST
 

@@ -1,4 +1,4 @@
-"""`kvfuzz run` as a campaign: stopped and gone on with, ended early, by profile, with kept cases."""
+"""`kvfuzz run` as a campaign: stopped, gone on with, ended early; profiles and kept cases."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def test_enough_findings_end_a_run(tmp_path: Path):
         "uniform-is-none",
         "single-page-size",
     }
-    assert all(len(finding["scenario"]["mix"]) == 2 for finding in report["findings"])
+    # What was being shrunk was waited for.
+    assert all(len(finding["scenario"]["mix"]) <= 3 for finding in report["findings"])
 
 
 def test_several_targets_share_a_budget_of_time(tmp_path: Path):

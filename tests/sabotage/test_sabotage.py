@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from kvfuzz.engine.session import Session, Tally
 from kvfuzz.invariants import all_invariants
 from kvfuzz.reference import group_and_unify_kv_cache_specs
-from kvfuzz.strategies.builders import build_mix
+from kvfuzz.strategies.builders import stream
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.targets.base import NeutralPlanner, NeutralTarget
 from tests.sabotage import planners
@@ -16,9 +18,8 @@ from tests.sabotage import planners
 def _tally(planner: NeutralPlanner, mixes: int, seed: int) -> Tally:
     session = Session(NeutralTarget("sabotaged", planner, "0"), "pack")
     tally = Tally()
-    choose = SeededChoices(seed).choose
-    for number in range(mixes):
-        session.judge(build_mix(choose), tally, number)
+    for number, (_, mix) in enumerate(islice(stream(SeededChoices(seed)), mixes)):
+        session.judge(mix, tally, number)
     return tally
 
 

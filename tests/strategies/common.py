@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from kvfuzz.pages import FULL_DIALECT, Dialect, PageRules, mix_page_sizes
 from kvfuzz.specs import KINDS, QUANT_MODES, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
-from kvfuzz.strategies.builders import Shape, build_mix
+from kvfuzz.strategies.builders import Shape, stream
 from kvfuzz.strategies.choices import SeededChoices
 
 _NEWER = {
@@ -54,9 +54,9 @@ def mixes(
     max_layers: int = 64,
 ) -> Iterator[Scenario]:
     """The first mixes that the fast source gives."""
-    choose = SeededChoices(seed).choose
-    for _ in range(count):
-        yield build_mix(choose, shape=shape, dialect=dialect, max_layers=max_layers)
+    found = stream(SeededChoices(seed), shape=shape, dialect=dialect, max_layers=max_layers)
+    for _, scenario in islice(found, count):
+        yield scenario
 
 
 def first(condition: Callable[[Scenario], bool], *, seed: int, within: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from itertools import combinations
+from itertools import combinations, groupby, islice
 
 import msgspec
 import pytest
@@ -19,9 +19,10 @@ from kvfuzz.specs import (
     SlidingWindowMLASpec,
     scenario_to_json,
 )
-from kvfuzz.strategies import SHAPES, Shape, spec_mixes
-from kvfuzz.strategies.builders import build_mix, build_spec
-from kvfuzz.strategies.choices import SeededChoices
+from kvfuzz.strategies import SHAPES, Shape, builders, spec_mixes
+from kvfuzz.strategies.builders import build_mix, draw_classes, stream
+from kvfuzz.strategies.choices import SeededChoices, replayed
+from kvfuzz.strategies.classes import build_spec
 from kvfuzz.strategies.constraints import broken
 from kvfuzz.strategies.deepseek import V4_FORMATS, has_v4, v4_specs
 from tests.strategies.common import (
@@ -119,7 +120,44 @@ def test_the_stream_of_a_seed_is_pinned() -> None:
     digest = sha256()
     for scenario in mixes(200):
         digest.update(msgspec.json.encode(scenario))
-    assert digest.hexdigest()[:16] == "1ee6ce96c34d18c3"
+    assert digest.hexdigest()[:16] == "c58cac5cac1d06cb"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_what_the_stream_records_builds_the_same_mix(dialect: Dialect) -> None:
+    recorded = stream(SeededChoices(6), dialect=dialect, record=True)
+    plain = stream(SeededChoices(6), dialect=dialect)
+    for (choices, scenario), (none, same) in islice(zip(recorded, plain, strict=True), 500):
+        assert build_mix(replayed(choices), dialect=dialect) == scenario == same
+        assert none == []
+
+
+def test_layouts_of_one_drawing_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builders, "POOL", 1)  # layouts of one drawing follow each other
+    several = [
+        list(group)
+        for _, group in groupby(mixes(1000, shape="mixed"), lambda m: {id(spec) for _, spec in m})
+    ]
+    assert max(map(len, several)) == builders.LAYOUTS
+    assert sum(map(len, several)) / len(several) > 3.5
+    for group in several:
+        assert len(set(group)) == len(group)
+
+
+def test_the_first_mixes_of_a_stream_share_no_spec_object() -> None:
+    scenarios = list(mixes(builders.POOL, shape="mixed"))
+    specs = [{id(spec) for _, spec in scenario} for scenario in scenarios]
+    assert len(set().union(*specs)) == sum(map(len, specs))
+
+
+def test_a_mix_is_a_drawing_and_then_a_layout() -> None:
+    one, two = SeededChoices(9), SeededChoices(9)
+    for _ in range(100):
+        drawing = draw_classes(one.choose)
+        scenario = drawing.lay_out(one.choose)
+        assert scenario == build_mix(two.choose)
+        if drawing.disturb is None:  # else its last layer may be odd
+            assert {spec for _, spec in scenario} == set(drawing.specs)
 
 
 def test_a_near_miss_is_mostly_near() -> None:

@@ -19,7 +19,7 @@ def test_the_matrix_says_each_cell_in_words(page: BeautifulSoup):
     heads = [text_of(th) for th in table.thead.find_all("th")]
     assert heads == [
         "Target", "plan-or-refusal", "uniform-is-none", "partition", "single-page-size", "pure",
-        "order-free",
+        "deterministic", "order-free",
     ]  # fmt: skip
     rows = {}
     for row in table.tbody.find_all("tr"):
@@ -32,6 +32,7 @@ def test_the_matrix_says_each_cell_in_words(page: BeautifulSoup):
             ("holds", "✓ Holds 1,000 mixes"),
             ("by-design", "◇ Known, by design 250 of 1,000 violate"),
             ("holds", "✓ Holds 1,000 mixes"),
+            ("holds", "✓ Holds 1,000 mixes"),
             ("not-judged", "- Not judged"),
         ],
         "vllm==0.28.0 2,000 mixes, 500 a second": [
@@ -41,6 +42,7 @@ def test_the_matrix_says_each_cell_in_words(page: BeautifulSoup):
             ("by-design", "◇ Known, by design 500 of 2,000 violate"),
             ("holds", "✓ Holds 2,000 mixes"),
             ("holds", "✓ Holds 2,000 mixes"),
+            ("holds", "✓ Holds 2,000 mixes"),
         ],
         f"{HOSTILE} version 1.0 400 mixes, 100 a second": [
             held,
@@ -48,6 +50,7 @@ def test_the_matrix_says_each_cell_in_words(page: BeautifulSoup):
             ("new", "✗ New 7 of 400 violate"),
             held,
             ("unconfirmed", "? Not confirmed 2 of 400 violate"),
+            held,
             ("new", "✗ New 1 of 400 violate"),
         ],
         "mine:broken": [

@@ -42,6 +42,8 @@ PLANNERS = """
 class Group:
     def __init__(self, layers): self.kv_cache_specs = layers
 
+CALLS = []
+
 def group_and_unify_kv_cache_specs(specs):
     return BODY
 
@@ -55,6 +57,7 @@ WRONG = {
     "single-page-size": "[Group(dict(specs))]",
     "plan-or-refusal": "{}['x']",
     "pure": "specs.pop('a') and None",
+    "deterministic": "None if CALLS.append(1) or len(CALLS) > 1 else of(specs, *specs)",
     "order-free": "of(specs, *specs) if next(iter(specs)) == 'b' else None",
 }
 #: What a correct planner answers where None would not do.
