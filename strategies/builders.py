@@ -38,6 +38,9 @@ Shape: TypeAlias = Literal["any", "uniform", "mixed", "near-miss", "deepseek-v4"
 SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
 
 _V4: Final = "deepseek-v4"
+#: Fields drawn for themselves, and not from a page: what several fields must
+#: meet for, page or not, is seldom met otherwise. Promises nothing.
+_LOOSE: Final = "loose"
 #: Once in so many times and one, a cache that no class asked for is left out:
 #: about half of the mixes have all seven.
 _V4_KEPT: Final = 5
@@ -51,21 +54,24 @@ POOL: Final = 64
 #: Shapes that "any" is made of, by their shares; simplest first. "free" has
 #: no promise: one layer, one kind, no full MLA layer, anything.
 _ANY: Final = (
-    *("uniform",) * 11,
-    *("mixed",) * 5,
-    *("near-miss",) * 7,
-    *("free",) * 7,
+    *("uniform",) * 13,
+    *("mixed",) * 6,
+    *("near-miss",) * 8,
+    *("free",) * 4,
     *(_V4,) * 3,
+    *(_LOOSE,) * 18,
 )
 
 #: The most spec classes of a mix.
 _MOST_CLASSES: Final = 6
 
 #: First choice of a class: below _STOP no further class, then full MLA, then
-#: a window each. A class that must be there reads "no further" as full MLA.
-_STOP: Final = 8
+#: a window each, then the window of the last class that has one: models have
+#: one window in many layers. A class that must be there reads "no further" as full MLA.
+_STOP: Final = 6
 _FIRST_WINDOW: Final = 20
-_LAST_KIND: Final = _FIRST_WINDOW + len(WINDOWS) - 1
+_FIRST_AGAIN: Final = _FIRST_WINDOW + len(WINDOWS)
+_LAST_KIND: Final = _FIRST_AGAIN + 3
 
 #: States a block that the full MLA classes and the windows have in common;
 #: None for none. Blocks are seldom equal by chance, and planners need them so.
@@ -82,7 +88,7 @@ _TIES: Final[tuple[tuple[int | None, int | None], ...]] = (
 #: Second choice of a class: how its page relates to the base. Up to
 #: _RELATIONS; the lower half says "equal" in most shapes.
 _RELATIONS: Final = 24
-_RATIOS: Final = (1,) * 8 + (2,) * 4 + (3,) * 3 + (4,) * 3 + (8, 8, 16, 5, 7, 12)
+_RATIOS: Final = (1,) * 8 + (2,) * 3 + (3,) * 2 + (4,) * 2 + (8, 5, 7) + (2, 3, 4, 8, 16, 12)
 _FIRST_MISS: Final = 12
 _FIRST_PADDED: Final = 18
 
@@ -103,6 +109,8 @@ class _Relation(msgspec.Struct):
 
 def _relation(shape: str, answer: int, base: int, misses: int, *, pads: bool) -> _Relation:
     """What an answer below `_RELATIONS` says in a shape; 0 is always "equal"."""
+    if shape == _LOOSE:
+        return _Relation(base, None)
     if shape == "uniform":
         if answer < _FIRST_PADDED or not pads:
             return _Relation(base, base)
@@ -112,18 +120,26 @@ def _relation(shape: str, answer: int, base: int, misses: int, *, pads: bool) ->
         if answer < first_miss:
             return _Relation(base, base)
         return _Relation(base, None, (answer - first_miss) * misses // (_RELATIONS - first_miss))
+    if shape == "mixed" and answer >= _FIRST_PADDED and pads:
+        page = base * (1 + answer % 2)
+        return _Relation(max(1, page - page // 4), page)
     page = base * _RATIOS[answer]
     return _Relation(page, None if shape == "free" else page)
 
 
-def _window(answer: int, kinds: tuple[str, ...], other_than: SpecClass | None) -> int | None:
+def _window(
+    answer: int, kinds: tuple[str, ...], other_than: SpecClass | None, last: int | None
+) -> int | None:
     """The window that the first choice of a class says, or None for full MLA.
 
     Args:
         answer: The choice.
         kinds: Kinds that the dialect has.
         other_than: A class whose kind it must not have, or None.
+        last: The window of the last class that has one, or None.
     """
+    if answer >= _FIRST_AGAIN:
+        answer = _FIRST_WINDOW + (0 if last is None else WINDOWS.index(last))
     if len(kinds) == 1:
         return None if kinds[0] == "mla_attention" else WINDOWS[answer % len(WINDOWS)]
     window = None if answer < _FIRST_WINDOW else WINDOWS[answer - _FIRST_WINDOW]
@@ -135,12 +151,14 @@ def _window(answer: int, kinds: tuple[str, ...], other_than: SpecClass | None) -
 def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[LayerSpec]:
     """The spec classes of a mix of any shape but "deepseek-v4"."""
     dialect = tables.dialect
-    free = shape == "free"
+    loose = shape == _LOOSE
+    free = shape == "free" or loose
     base = PAGE_SIZES[choose(0, len(PAGE_SIZES) - 1)]
     mla_block, window_block = _TIES[choose(0, len(_TIES) - 1)]
     specs: list[LayerSpec] = []
     differ = shape not in ("mixed", "near-miss")
     cls: SpecClass | None = None
+    last: int | None = None
     while True:
         # Asked also when there can be no further class: a mix that a class
         # was cut out of has to read its choices in the same places.
@@ -148,12 +166,14 @@ def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[Laye
         if len(specs) == most or (first < _STOP and len(specs) >= (1 if free else 2)):
             break
         # Both kinds are promised, so the second class has not the first one's.
-        window = _window(first, tables.kinds, cls if len(specs) == 1 and not free else None)
+        other_than = cls if len(specs) == 1 and not free else None
+        window = _window(first, tables.kinds, other_than, last)
+        last = window or last
         kind = "mla_attention" if window is None else "sliding_window_mla"
         misses = tables.misses[kind]
         # The first class has the base page itself, but for padding.
         answer = choose(0, _RELATIONS - 1)
-        if not specs and shape != "uniform":
+        if not specs and shape != "uniform" and not loose:
             answer = 0
         relation = _relation(shape, answer, base, len(misses), pads=tables.pads)
         dtype = DTYPES[choose(0, len(DTYPES) - 1)]
@@ -161,11 +181,14 @@ def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[Laye
         extras = extras_of(choose, tables.extras[kind])
         block = mla_block if window is None else window_block
         cls = SpecClass(window, relation.data, dtype, split, block)
+        if loose and not extras and (spec := cls.loose(answer, dialect)) is not None:
+            specs.append(spec)
+            continue
         if relation.miss is not None:
             differ = True
             specs.append(cls.changed([misses[relation.miss]], dialect, None))
             continue
-        differ = differ or relation.data != base
+        differ = differ or (relation.page or relation.data) != base
         if extras or relation.data != (relation.page or relation.data):
             specs.append(cls.changed(extras, dialect, relation.page))
         else:

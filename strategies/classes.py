@@ -13,12 +13,23 @@ from kvfuzz.pages import FULL_DIALECT, Dialect
 from kvfuzz.specs import KINDS, DType, LayerSpec, MLAAttentionSpec, SlidingWindowMLASpec
 from kvfuzz.strategies.choices import Choose
 from kvfuzz.strategies.deepseek import V4_FORMATS, has_v4, v4_specs
-from kvfuzz.strategies.factors import DTYPES, PAGE_SIZES, SPLITS, WINDOWS, split_for
+from kvfuzz.strategies.factors import (
+    BLOCKS,
+    DTYPES,
+    HEAD_SIZES,
+    HEADS,
+    PAGE_SIZES,
+    SPLITS,
+    WINDOWS,
+    split_for,
+)
 from kvfuzz.strategies.fields import EXTRAS, MISSES, Change, Fields, changes_of, finish
 
 #: Fifth choice of a class: none, one or two fields beyond the plain ones.
 _ONE_EXTRA: Final = 17
 TWO_EXTRAS: Final = 19
+#: Tokens a stored state of a loose class that is compressed.
+_COMPRESSED: Final = 4
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -83,6 +94,27 @@ class SpecClass(msgspec.Struct):
             dtype=dtype,
             sliding_window=self.window,
         )
+
+    def loose(self, answer: int, dialect: Dialect) -> LayerSpec | None:
+        """A spec whose fields do not follow from the page; compressed once in three times.
+
+        Args:
+            answer: From 0 to 23: the head size, and whether it is compressed.
+            dialect: What must be able to express it; None if it cannot.
+        """
+        block = BLOCKS[self.split % len(BLOCKS)]
+        fields: Fields = {
+            "block_size": block,
+            "num_kv_heads": HEADS[self.split // len(BLOCKS) % len(HEADS)],
+            "head_size": HEAD_SIZES[answer % 8],
+            "dtype": self.dtype,
+        }
+        if self.window is not None:
+            fields["sliding_window"] = self.window
+        kind = "mla_attention" if self.window is None else "sliding_window_mla"
+        if answer >= 16 and "compress_ratio" in dialect.fields[kind] and block % _COMPRESSED == 0:
+            fields["compress_ratio"] = _COMPRESSED
+        return finish(kind, fields, dialect)
 
     def changed(self, changes: list[Change], dialect: Dialect, page: int | None) -> LayerSpec:
         """With `changes`, padded to `page` if it is given; without them if that cannot be."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd
+from random import Random
 from typing import Final, TypeAlias
 
 from kvfuzz.specs import LayerSpec
@@ -17,15 +18,24 @@ from kvfuzz.strategies.choices import Choose
 MOST_LAYERS: Final = 64
 
 #: Ranges of layer counts, each equally common: few; some; about a dozen, as
-#: the planners' own tests have; anything.
-_COUNTS: Final = ((1, 4), (1, 12), (9, 16), (1, MOST_LAYERS))
+#: the planners' own tests have, or two; anything.
+_COUNTS: Final = ((1, 4), (1, 12), (9, 24), (1, MOST_LAYERS))
 
 #: Layers in order: (name, spec).
 Layers: TypeAlias = list[tuple[str, LayerSpec]]
 
 _NAMES: Final = tuple(f"layers.{i}" for i in range(MOST_LAYERS))
 
-_PATTERNS: Final = ("cycle", "cycle", "cycle", "runs", "last", "first", "shuffled", "shuffled-runs")
+_PATTERNS: Final = (
+    *("cycle",) * 3,
+    "runs",
+    "last",
+    "first",
+    *("odd",) * 2,
+    "shuffled",
+    "shuffled-runs",
+    *("scattered",) * 7,
+)
 
 
 @lru_cache(maxsize=16384)
@@ -41,6 +51,12 @@ def _order(pattern: str, specs: int, count: int, shift: int) -> tuple[int, ...]:
             return tuple(max(0, i - count + specs) for i in places)
         case "first":
             return tuple(max(0, specs - 1 - i) for i in places)
+        case "odd":  # the last spec once, behind a cycle of the others
+            return (*(i % max(1, specs - 1) for i in range(count - 1)), specs - 1)
+        case "scattered":  # each layer for itself, so that specs differ in how often they occur
+            random = Random(shift).random
+            order = [i if i < specs else int(random() * specs) for i in places]
+            return tuple(sorted(order, key=lambda _: random()))
     # Steps that share no factor with the count visit each place once.
     step = shift if gcd(shift, count) == 1 else 1
     visited = [(i * step + shift) % count for i in places]
@@ -60,6 +76,6 @@ def lay_out(choose: Choose, specs: list[LayerSpec], most: int) -> Layers:
     kinds = len(specs)
     count = min(max(choose(*_COUNTS[choose(0, len(_COUNTS) - 1)]), kinds), most)
     pattern = _PATTERNS[choose(0, len(_PATTERNS) - 1)]
-    shift = choose(1, 31) if pattern.startswith("shuffled") else 1
+    shift = choose(1, 31) if pattern.startswith(("shuffled", "scattered")) else 1
     order = _order(pattern, kinds, count, shift)
     return list(zip(_NAMES, [specs[i] for i in order], strict=False))

@@ -139,8 +139,8 @@ def _compressed_and_quantised(scenario: Scenario) -> bool:
         (_many_keys_one_page, 60),
         (_only_windows_pages_differ, 400),
         (_one_layer_differs, 200),
-        (_one_byte_differs, 200),
-        (_mla_with_a_window, 600),
+        (_one_byte_differs, 350),
+        (_mla_with_a_window, 800),
         (_uniform_by_padding, 30),
         # Of spec classes alone: a stream lays each drawing of them out several times.
         (_compressed_and_quantised, 10_000),
@@ -208,7 +208,7 @@ def test_shares_from_the_fast_source() -> None:
 def test_shares_in_an_old_dialect() -> None:
     scenarios = list(mixes(3000, dialect=OLD_DIALECT))
     shares = [both_kinds(s) and len(page_sizes(s, OLD_DIALECT)) == 1 for s in scenarios]
-    assert sum(shares) / len(scenarios) >= 0.25
+    assert sum(shares) / len(scenarios) >= 0.24
 
 
 def test_both_sources_reach_the_same_with_like_frequencies() -> None:

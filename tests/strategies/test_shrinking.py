@@ -46,6 +46,7 @@ _WINDOW = SlidingWindowMLASpec(
     block_size=16, num_kv_heads=1, head_size=64, dtype="float32", sliding_window=128
 )
 _WINDOW_2 = msgspec.structs.replace(_WINDOW, head_size=128)
+_WINDOW_32 = msgspec.structs.replace(_WINDOW, block_size=32)
 
 
 def _specs(scenario: Scenario) -> list[LayerSpec]:
@@ -67,7 +68,7 @@ def _long_with_two_mla_pages(scenario: Scenario) -> bool:
 _EXACT: list[tuple[Condition, list[LayerSpec]]] = [
     (uniform, [_MLA, _WINDOW]),
     (mla_pages_differ, [_MLA, _WINDOW, _MLA_2]),
-    (_pages_differ_without_mla, [_WINDOW, _WINDOW_2]),
+    (_pages_differ_without_mla, [_WINDOW, _WINDOW_32]),
 ]
 
 
@@ -121,8 +122,9 @@ def test_a_recorded_mix_loses_every_layer_it_can(
     assert len(_shrunk(condition, seed)) <= layers + (condition in _MAY_KEEP_ONE_MORE)
 
 
-#: A class that stands behind one that is not needed cannot always take its place.
-_MAY_KEEP_ONE_MORE: set[Condition] = {several_mla_blocks, _three_keys}
+#: A class that stands behind one that is not needed cannot always take its place;
+#: the engine's last pass takes that one away.
+_MAY_KEEP_ONE_MORE: set[Condition] = {near_miss, several_mla_blocks, _three_keys}
 
 
 def test_specs_shrink_to_the_simplest() -> None:
