@@ -45,7 +45,6 @@ _MLA_2 = msgspec.structs.replace(_MLA, head_size=128)
 _WINDOW = SlidingWindowMLASpec(
     block_size=16, num_kv_heads=1, head_size=64, dtype="float32", sliding_window=128
 )
-_WINDOW_2 = msgspec.structs.replace(_WINDOW, head_size=128)
 _WINDOW_32 = msgspec.structs.replace(_WINDOW, block_size=32)
 
 
