@@ -12,8 +12,8 @@ Targets = Annotated[
     typer.Option(
         "--target",
         metavar="T",
-        help="Planner to test: reference, vllm, vllm==X, vllm@PATH or module:factory. May be "
-        "repeated.  [default: vllm if it is installed, else reference]",
+        help="Planner to test: reference, vllm, vllm==X (X may be latest), vllm@PATH or "
+        "module:factory. May be repeated.  [default: vllm if it is installed, else reference]",
     ),
 ]
 NoLedger = Annotated[

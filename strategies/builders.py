@@ -13,7 +13,7 @@ shrinking a class can be cut out and a mix can change into a simpler shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import cycle
+from itertools import count
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -45,11 +45,13 @@ _LOOSE: Final = "loose"
 #: about half of the mixes have all seven.
 _V4_KEPT: Final = 5
 
-#: Mixes that the fast source makes of one drawing of classes, at most, and
-#: drawings that it has in hand at once: a chunk of the search's takes those of
-#: one pool, with a few layouts left for those that come out equal.
-LAYOUTS: Final = 5
+#: Drawings of classes that the fast source has in hand at once, and mixes that
+#: it makes of one, at most. Of a loose one it makes one: what is rare about
+#: those are the classes.
 POOL: Final = 64
+LAYOUTS: Final = 2
+#: One drawing in so many is a loose one, as is about one mix of any shape.
+_EVERY_LOOSE: Final = 3
 
 #: Shapes that "any" is made of, by their shares; simplest first. "free" has
 #: no promise: one layer, one kind, no full MLA layer, anything.
@@ -61,6 +63,9 @@ _ANY: Final = (
     *(_V4,) * 3,
     *(_LOOSE,) * 18,
 )
+
+_LOOSE_ONES: Final = (_ANY.index(_LOOSE), len(_ANY) - 1)
+_OTHERS: Final = (0, _ANY.index(_LOOSE) - 1)
 
 #: The most spec classes of a mix.
 _MOST_CLASSES: Final = 6
@@ -271,15 +276,19 @@ def draw_classes(
     dialect: Dialect = FULL_DIALECT,
     shape: Shape = "any",
     max_layers: int = MOST_LAYERS,
+    among: tuple[int, int] = (0, len(_ANY) - 1),
 ) -> Drawing:
-    """The spec classes of one mix; arguments and errors as for `build_mix`."""
+    """The spec classes of one mix; arguments and errors as for `build_mix`.
+
+    `among` is the part of _ANY, first and last, that "any" is drawn from.
+    """
     tables = tables_of(dialect)
     lacking = _why_not(tables, shape, max_layers)
     if lacking:
         raise ValueError(lacking)
     promise: str = shape
     if shape == "any":
-        promise = _ANY[choose(0, len(_ANY) - 1)]
+        promise = _ANY[choose(*among)]
         if max_layers == 1 or len(tables.kinds) == 1 or (promise == _V4 and not tables.v4):
             promise = "free"
     if promise == _V4:
@@ -340,18 +349,23 @@ def stream(
         The choices from which `build_mix` makes the mix, if they are to be
         noted, and the mix.
     """
-    pool: list[tuple[Drawing, list[int], list[Scenario]]] = []
-    for turn in cycle(range(LAYOUTS * POOL)):
-        if turn == 0:
-            pool = []
-        if turn < POOL:
+    pool: list[tuple[Drawing, list[int], list[Scenario]] | None] = [None] * POOL
+    for turn in count():
+        place = turn % POOL
+        loose = place % _EVERY_LOOSE == _EVERY_LOOSE - 1
+        kept = pool[place]
+        if kept is None or loose or turn // POOL % LAYOUTS == 0:
             if record:
                 choices.record()
             drawing = draw_classes(
-                choices.choose, dialect=dialect, shape=shape, max_layers=max_layers
+                choices.choose,
+                dialect=dialect,
+                shape=shape,
+                max_layers=max_layers,
+                among=_LOOSE_ONES if loose else _OTHERS,
             )
-            pool.append((drawing, choices.recorded, []))
-        drawing, drawn, made = pool[turn % POOL]
+            kept = pool[place] = (drawing, choices.recorded, [])
+        drawing, drawn, made = kept
         if record:
             choices.record()
         mix = drawing.lay_out(choices.choose)

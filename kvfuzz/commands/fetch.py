@@ -51,4 +51,4 @@ def prepare_all(
                 failed.append(TargetReport(uri=uri, error=str(error)))
     if not ready:
         raise TargetError(" ".join(report.error for report in failed))
-    return tuple(ready), failed
+    return tuple(dict.fromkeys(ready)), failed  # the latest release may have been named too

@@ -24,6 +24,7 @@ from kvfuzz.targets.uri import (
     Checkout,
     Factory,
     Installed,
+    Latest,
     Reference,
     Release,
     parse,
@@ -74,6 +75,11 @@ def prepare(uri: str, progress: Progress | None = None) -> Prepared:
             from kvfuzz.targets.releases import ensure_release
 
             return Prepared(uri, str(ensure_release(version, progress=progress)))
+        case Latest():
+            from kvfuzz.targets.releases import available_releases
+
+            # By its number from here on: reports and the ledger speak of releases.
+            return prepare(f"vllm=={available_releases()[-1]}", progress)
         case Checkout(path):
             folder = Path(path).expanduser().absolute()
             if not (folder / _INTERFACE_FILE).is_file():

@@ -29,6 +29,10 @@ class Release(msgspec.Struct, frozen=True):
     version: str
 
 
+class Latest(msgspec.Struct, frozen=True):
+    """`vllm==latest`: the newest final release on the package index, whatever it is by then."""
+
+
 class Checkout(msgspec.Struct, frozen=True):
     """`vllm@PATH`: a source tree of vLLM, not built.
 
@@ -51,7 +55,7 @@ class Factory(msgspec.Struct, frozen=True):
     name: str
 
 
-TargetUri: TypeAlias = Reference | Installed | Release | Checkout | Factory
+TargetUri: TypeAlias = Reference | Installed | Release | Latest | Checkout | Factory
 
 _FORMS = "reference, vllm, vllm==X, vllm@PATH or module:factory"
 
@@ -70,6 +74,8 @@ def parse(uri: str) -> TargetUri:
         return Reference()
     if uri == "vllm":
         return Installed()
+    if uri == "vllm==latest":
+        return Latest()
     if uri.startswith("vllm=="):
         version = uri.removeprefix("vllm==")
         try:

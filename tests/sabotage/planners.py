@@ -121,6 +121,8 @@ def writes_into_specs() -> NeutralPlanner:
         if groups is not None:
             for spec in specs.values():
                 msgspec.structs.force_setattr(spec, "page_size_padded", 1 << 30)
+                # It would round some pages up further, and groups would mix page sizes.
+                msgspec.structs.force_setattr(spec, "alignment", None)
         return groups
 
     return planner

@@ -120,7 +120,7 @@ def test_the_stream_of_a_seed_is_pinned() -> None:
     digest = sha256()
     for scenario in mixes(200):
         digest.update(msgspec.json.encode(scenario))
-    assert digest.hexdigest()[:16] == "6809124a0d455bc5"
+    assert digest.hexdigest()[:16] == "e2df44925b083e36"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -139,7 +139,7 @@ def test_layouts_of_one_drawing_differ(monkeypatch: pytest.MonkeyPatch) -> None:
         for _, group in groupby(mixes(1000, shape="mixed"), lambda m: {id(spec) for _, spec in m})
     ]
     assert max(map(len, several)) == builders.LAYOUTS
-    assert sum(map(len, several)) / len(several) > 3.5
+    assert sum(map(len, several)) / len(several) > 1.8
     for group in several:
         assert len(set(group)) == len(group)
 
