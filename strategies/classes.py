@@ -102,7 +102,7 @@ class SpecClass(msgspec.Struct):
             answer: From 0 to 23: the head size, and whether it is compressed.
             dialect: What must be able to express it; None if it cannot.
         """
-        block = BLOCKS[self.split % len(BLOCKS)]
+        block = self.block or BLOCKS[self.split % len(BLOCKS)]
         fields: Fields = {
             "block_size": block,
             "num_kv_heads": HEADS[self.split // len(BLOCKS) % len(HEADS)],

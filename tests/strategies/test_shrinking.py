@@ -45,7 +45,7 @@ _MLA_2 = msgspec.structs.replace(_MLA, head_size=128)
 _WINDOW = SlidingWindowMLASpec(
     block_size=16, num_kv_heads=1, head_size=64, dtype="float32", sliding_window=128
 )
-_WINDOW_32 = msgspec.structs.replace(_WINDOW, block_size=32)
+_WINDOW_BF16 = msgspec.structs.replace(_WINDOW, dtype="bfloat16")
 
 
 def _specs(scenario: Scenario) -> list[LayerSpec]:
@@ -67,7 +67,7 @@ def _long_with_two_mla_pages(scenario: Scenario) -> bool:
 _EXACT: list[tuple[Condition, list[LayerSpec]]] = [
     (uniform, [_MLA, _WINDOW]),
     (mla_pages_differ, [_MLA, _WINDOW, _MLA_2]),
-    (_pages_differ_without_mla, [_WINDOW, _WINDOW_32]),
+    (_pages_differ_without_mla, [_WINDOW, _WINDOW_BF16]),
 ]
 
 

@@ -127,6 +127,12 @@ def test_versions_are_sorted_as_versions(repository: Repository):
     assert cached_releases() == ["0.8.0", "0.9.0", "0.10.0", "0.11.0rc1"]
 
 
+def test_the_latest_release_goes_by_its_number(repository: Repository, cache: Path):
+    for version in ("0.9.0", "0.10.0", "0.11.0rc1"):
+        repository.add(version, sdist())
+    assert prepare("vllm==latest") == Prepared("vllm==0.10.0", str(cache / "vllm-0.10.0"))
+
+
 def test_unknown_release_names_the_nearest(repository: Repository, cache: Path):
     for version in ("0.1.0", "0.2.0", "0.3.0", "0.5.0", "0.6.0", "0.7.0"):
         repository.add(version, sdist())
