@@ -27,6 +27,7 @@ _SAVE_SECONDS = 1.0
 #: The longest slice of a search's time, when searches outnumber workers: who
 #: still finds is seen on the way; loading a planner is little beside it.
 _SLICE_SECONDS = 30.0
+_LEAST_SECONDS = 2.0
 #: How much more time than another a search gets that still finds: the other
 #: one, then, never has less than a third of its equal share.
 _STILL_FINDING = 3.0
@@ -167,7 +168,9 @@ class _Conductor:
         left = self._left()
         free = self._crew.slots - sum(search.searching for search in self._searches)
         while free > 0 and (left is None or left > 0):
-            wanting = [search for search in self._searches if search.wants]
+            # A process more is not worth the last moments, unless it is the first.
+            late = left is not None and left < _LEAST_SECONDS
+            wanting = [s for s in self._searches if s.wants and not (late and s.claim)]
             if not wanting:
                 break
             # Without a budget of time each goes to its end, one after another.

@@ -45,13 +45,14 @@ class Remains(msgspec.Struct, frozen=True):
     place: Place | None = None
 
 
-def run_task(version: str, data: bytes, seconds: float | None) -> bytes:
+def run_task(version: str, data: bytes, seconds: float | None, left: float | None) -> bytes:
     """Do a job on the machine of a Dask worker, in a process of its own.
 
     Args:
         version: Of the kvfuzz that asks.
         data: The job, as JSON.
         seconds: How long it may search, or None.
+        left: How long it may shrink what it finds, or None.
 
     Returns:
         Its `Remains`, as JSON.
@@ -67,7 +68,7 @@ def run_task(version: str, data: bytes, seconds: float | None) -> bytes:
     with TemporaryDirectory(prefix="kvfuzz-", ignore_cleanup_errors=True) as claims:
         if isinstance(job, FuzzJob):
             job = msgspec.structs.replace(job, claims=claims)
-        worker = Worker(timed(job, seconds))
+        worker = Worker(timed(job, seconds, left))
         messages = list(run_to_end(worker))
     return msgspec.json.encode(Remains(messages, worker.crash, worker.loaded, worker.place))
 
@@ -155,9 +156,10 @@ class DaskCrew:
         self.lost = 0
         self._executor = self._client.get_executor(pure=False, retries=_RETRIES)
 
-    def start(self, job: Job, seconds: float | None) -> RemoteTask:
+    def start(self, job: Job, seconds: float | None, left: float | None) -> RemoteTask:
         """Give a job to the cluster."""
-        future = self._executor.submit(run_task, __version__, msgspec.json.encode(job), seconds)
+        data = msgspec.json.encode(job)
+        future = self._executor.submit(run_task, __version__, data, seconds, left)
         return RemoteTask(job, future, self)
 
     def lose(self, error: BaseException) -> None:

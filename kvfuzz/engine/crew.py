@@ -57,8 +57,14 @@ class Crew(Protocol):
     slots: int
     task_seconds: float | None
 
-    def start(self, job: Job, seconds: float | None) -> Task:
-        """Start a job that is to end after so many seconds, if that is a number."""
+    def start(self, job: Job, seconds: float | None, left: float | None) -> Task:
+        """Start a job.
+
+        Args:
+            job: The job.
+            seconds: How long it may search, or None.
+            left: How long it may shrink what it finds, or None.
+        """
         ...
 
     def close(self) -> None:
@@ -66,11 +72,14 @@ class Crew(Protocol):
         ...
 
 
-def timed(job: Job, seconds: float | None) -> Job:
-    """The job, to end so many seconds from now."""
-    if seconds is None or not isinstance(job, FuzzJob | ShrinkJob):
-        return job
-    return msgspec.structs.replace(job, deadline=time.monotonic() + seconds)
+def timed(job: Job, seconds: float | None, left: float | None) -> Job:
+    """The job, with its times counted from now; see `Crew.start`."""
+    now = time.monotonic()
+    if isinstance(job, FuzzJob) and seconds is not None:
+        job = msgspec.structs.replace(job, deadline=now + seconds)
+    if isinstance(job, FuzzJob | ShrinkJob) and left is not None:
+        job = msgspec.structs.replace(job, end=now + left)
+    return job
 
 
 class LocalCrew:
@@ -85,9 +94,9 @@ class LocalCrew:
     def __init__(self, slots: int) -> None:
         self.slots = slots
 
-    def start(self, job: Job, seconds: float | None) -> Worker:
+    def start(self, job: Job, seconds: float | None, left: float | None) -> Worker:
         """Start a job in a process of its own."""
-        return Worker(timed(job, seconds))
+        return Worker(timed(job, seconds, left))
 
     def close(self) -> None:
         """Nothing to let go of: each worker ends by itself or is ended."""

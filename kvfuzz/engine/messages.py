@@ -31,6 +31,8 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     Attributes:
         deadline: When to stop, on the clock of `time.monotonic`, which the
             processes of a machine share; None is never.
+        end: When all is over, likewise: of what is being shrunk by then, the
+            smallest so far will do.
         mixes: Chunks from the seed's first `mixes` mixes only, or None.
         witnesses: Fingerprint -> witness, of what the ledger knows: not shrunk
             if the witness shows it.
@@ -53,6 +55,7 @@ class FuzzJob(msgspec.Struct, tag="fuzz", frozen=True, kw_only=True):
     witnesses: dict[str, Scenario]
     done: list[str]
     claims: str
+    end: float | None = None
     version: str = ""
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     skip: frozenset[Place] = frozenset()
@@ -80,7 +83,7 @@ class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
         fingerprint: Names the violation; None means that of `crash`.
         crash: How the worker ended that had this mix in hand.
         enumerated: Whether the place is one of a VerifyJob.
-        deadline: As of a FuzzJob: then the smallest so far will do.
+        end: As of a FuzzJob.
     """
 
     target: Prepared
@@ -89,8 +92,8 @@ class ShrinkJob(msgspec.Struct, tag="shrink", frozen=True, kw_only=True):
     place: Place
     fingerprint: str | None
     crash: Crash
-    deadline: float | None
     enumerated: bool = False
+    end: float | None = None
     heartbeat: int = 0
     limits: Limits = DEFAULT_LIMITS
 

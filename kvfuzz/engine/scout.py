@@ -76,7 +76,7 @@ class Scout:
         self._heartbeat = heartbeat
         self._send = send
         self._tally = Tally()
-        self._deadline = inf
+        self._end = inf
         self._dialect = session.target.dialect
 
     def search(self, job: FuzzJob) -> bool:
@@ -90,7 +90,7 @@ class Scout:
             job = msgspec.structs.replace(job, done=[*job.done, *job.found])
         else:
             job = msgspec.structs.replace(job, coverage=Coverage(), skip=frozenset())
-        self._deadline = inf if job.deadline is None else job.deadline
+        self._end = inf if job.end is None else job.end
         seen = set(job.done)
         last = None
         exhausted = True
@@ -100,7 +100,7 @@ class Scout:
         gc.freeze()
         for place, scenario in self._stream(job):
             now = time.monotonic()
-            if now > self._deadline:
+            if job.deadline is not None and now > job.deadline:
                 exhausted = False
                 break
             if now - reported > _REPORT_SECONDS:
@@ -213,7 +213,7 @@ class Scout:
 
     def shrink_crash(self, job: ShrinkJob) -> None:
         """Shrink what ended another worker: send it as it was met, then its minimal form."""
-        self._deadline = inf if job.deadline is None else job.deadline
+        self._end = inf if job.end is None else job.end
         digest = job.fingerprint
         if digest is None:
             original = self._rebuild(job.place)[1]
@@ -246,7 +246,7 @@ class Scout:
         """
         session = self._session
         limits = session.limits
-        deadline = min(self._deadline, time.monotonic() + limits.shrink_seconds)
+        deadline = min(self._end, time.monotonic() + limits.shrink_seconds)
         recorded, original = self._rebuild(place)
 
         only: str | None = None

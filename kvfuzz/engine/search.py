@@ -23,6 +23,7 @@ from kvfuzz.engine.messages import (
     Fault,
     Finished,
     FuzzJob,
+    Job,
     Loaded,
     Message,
     Progress,
@@ -78,7 +79,7 @@ class Search:
         surface: The surface.
         target: The target's part of the report.
         stored: How far an earlier run has come with it, or None.
-        deadline: When the campaign ends, on the clock of `time.monotonic`, or None.
+        end: When the campaign ends, on the clock of `time.monotonic`, or None.
 
     Attributes:
         report: What it did.
@@ -97,7 +98,7 @@ class Search:
         surface: str,
         target: TargetReport,
         stored: Stored | None,
-        deadline: float | None,
+        end: float | None,
     ) -> None:
         self._settings = settings
         self._crew = crew
@@ -105,7 +106,7 @@ class Search:
         self._surface = surface
         self._target = target
         self._stored = stored
-        self._deadline = deadline
+        self._end = end
         self.report = SurfaceReport(surface=surface)
         self.spent = 0.0
         self.found_at = 0.0
@@ -171,12 +172,15 @@ class Search:
                 limits=self._settings.limits,
             )
             self._corpus = []
-            self._tasks[self._crew.start(job, None)] = Told(time.monotonic(), 0.0)
+            self._begin(job, None)
         taken = self._exhausted | self._lanes_at_work()
         lane = next(lane for lane in range(self._settings.lanes) if lane not in taken)
-        self._tasks[self._crew.start(self._job(lane), seconds)] = Told(
-            time.monotonic(), seconds or 0.0
-        )
+        self._begin(self._job(lane), seconds)
+
+    def _begin(self, job: Job, seconds: float | None) -> None:
+        now = time.monotonic()
+        left = None if self._end is None else max(0.0, self._end - now)
+        self._tasks[self._crew.start(job, seconds, left)] = Told(now, seconds or 0.0)
 
     def _job(self, lane: int) -> FuzzJob:
         stride = self._settings.lanes
@@ -211,12 +215,10 @@ class Search:
             place=item.place,
             fingerprint=item.fingerprint,
             crash=item.crash,
-            deadline=None,
             enumerated=self._enumerated,
             limits=self._settings.limits,
         )
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        self._tasks[self._crew.start(job, left)] = Told(time.monotonic(), 0.0)
+        self._begin(job, None)
 
     def poll(self) -> Iterator[Event]:
         """Take what the workers have told, and go on after those that died."""

@@ -74,14 +74,28 @@ def test_a_job_is_timed_from_when_it_is_started(monkeypatch: pytest.MonkeyPatch)
         place=Place(0, 0),
         fingerprint=None,
         crash=Crash(symptom="died"),
-        deadline=None,
     )
-    timed_job = timed(job, 2.5)
-    assert isinstance(timed_job, ShrinkJob)
-    assert timed_job.deadline == 102.5
-    assert timed(job, None) is job
+    made = timed(job, 2.5, 60.0)
+    assert isinstance(made, ShrinkJob)
+    assert made.end == 160.0
+    assert timed(job, 2.5, None) is job
     replay = ReplayJob(target=Prepared("reference"), surface="pack", scenarios=[])
-    assert timed(replay, 2.5) is replay
+    assert timed(replay, 2.5, 60.0) is replay
+    search = FuzzJob(
+        target=Prepared("reference"),
+        surface="pack",
+        seed=0,
+        start=Place(0, 0),
+        stride=1,
+        deadline=None,
+        mixes=None,
+        witnesses={},
+        done=[],
+        claims="",
+    )
+    made = timed(search, 2.5, 60.0)
+    assert isinstance(made, FuzzJob)
+    assert (made.deadline, made.end) == (102.5, 160.0)
 
 
 class _Task:
@@ -116,7 +130,7 @@ class _Crew:
         self._scripts = list(scripts)
         self.closed = False
 
-    def start(self, job: Job, seconds: float | None) -> _Task:
+    def start(self, job: Job, seconds: float | None, left: float | None) -> _Task:
         self.jobs.append(decode(msgspec.json.encode(job), Job))  # as it is now
         self.seconds.append(seconds)
         said: list[Message] = [Loaded("1", ("pack",))]
@@ -265,8 +279,8 @@ def test_many_unshrunk_findings_are_shrunk_a_few_at_a_time(tmp_path: Path):
     class Waiting(_Crew):
         most = 0
 
-        def start(self, job: Job, seconds: float | None) -> _Task:
-            task = super().start(job, seconds)
+        def start(self, job: Job, seconds: float | None, left: float | None) -> _Task:
+            task = super().start(job, seconds, left)
             alive = [t for t in tasks if not t.done and isinstance(t.job, ShrinkJob)]
             tasks.append(task)
             self.most = max(self.most, len(alive) + isinstance(job, ShrinkJob))
@@ -283,8 +297,8 @@ def test_many_unshrunk_findings_are_shrunk_a_few_at_a_time(tmp_path: Path):
 
     original = crew.start
 
-    def start(job: Job, seconds: float | None) -> _Task:
-        task = original(job, seconds)
+    def start(job: Job, seconds: float | None, left: float | None) -> _Task:
+        task = original(job, seconds, left)
         if isinstance(job, FuzzJob) and len(crew.jobs) == 1:
             task.crash = crash
         return task
