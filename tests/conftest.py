@@ -12,6 +12,7 @@ pytest_plugins = ["pytester"]
 GATES = {
     "live": "fetches real vLLM releases",
     "browser": "drives Chromium",
+    "cluster": "starts a Dask cluster and a Redis server",
     "slow": "waits for processes that hang and die",
 }
 

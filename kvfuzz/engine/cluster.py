@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -28,12 +30,23 @@ from kvfuzz.targets.load import prepare
 
 #: The longest that a task searches: as much is lost when a worker dies.
 _TASK_SECONDS = 20.0
+#: What a task gives up of its time to begin on another machine and to come
+#: back in time, and the part of a short time that this is at most.
+_WAY_SECONDS = 1.5
+_WAY_PART = 0.25
 #: For the scheduler to answer, and for a worker of it to be there.
 _CONNECT_SECONDS = 30
-#: How often Dask gives a task to another worker when one dies or fails, and
-#: how many tasks in a row may be lost for good.
-_RETRIES = 3
-_MOST_LOST = 5
+#: How often we see whether they still are, how long that may take, and how
+#: long it may go without success. A scheduler that is started again is waited for.
+_LOOK_SECONDS = 5.0
+_ANSWER_SECONDS = 2.0
+_GONE_SECONDS = 45.0
+#: How often one task may be lost. Dask itself gives it to another worker
+#: several times when one dies; it is lost then, when it raises, and with its scheduler.
+_MOST_LOST = 3
+#: What Dask takes for an address; what it cannot read it leaves half open.
+_ADDRESS = re.compile(r"(?:\w+://)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
+_KEPT = "What was found is kept, and --resume goes on from here."
 
 
 class Remains(msgspec.Struct, frozen=True):
@@ -64,7 +77,7 @@ def run_task(version: str, data: bytes, seconds: float | None, left: float | Non
         # Paths are this machine's own, and so is the cache of releases.
         job = msgspec.structs.replace(job, target=prepare(job.target.uri))
     except KvfuzzError as error:
-        return msgspec.json.encode(Remains([Fault(f"On a Dask worker: {error}")]))
+        return msgspec.json.encode(Remains([Fault(str(error))]))
     with TemporaryDirectory(prefix="kvfuzz-", ignore_cleanup_errors=True) as claims:
         if isinstance(job, FuzzJob):
             job = msgspec.structs.replace(job, claims=claims)
@@ -74,39 +87,62 @@ def run_task(version: str, data: bytes, seconds: float | None, left: float | Non
 
 
 class RemoteTask:
-    """A job that a Dask worker is doing; see `crew.Task`."""
+    """A job that a Dask worker is doing; see `crew.Task`. If it is lost, it is given out again."""
 
-    def __init__(self, job: Job, future: Future[bytes], crew: DaskCrew) -> None:
+    def __init__(self, job: Job, seconds: float | None, left: float | None, crew: DaskCrew) -> None:
         self.job = job
         self.crash: Crash | None = None
         self.done = False
         self.loaded = True  # as far as one can tell
         self.place: Place | None = None
-        self._future = future
         self._crew = crew
+        now = time.monotonic()
+        self._until = [None if t is None else now + t for t in (seconds, left)]
+        self._lost = 0
+        self._future = crew.submit(job, seconds, left)
 
     def messages(self) -> Iterator[Message]:
         """All of them, once the task is done.
 
         Raises:
-            TargetError: Too many tasks have been lost.
+            TargetError: It has been lost too often, or the cluster is gone.
         """
-        if self.done or not self._future.done():
+        if self.done:
             return
-        self.done = True
+        if not self._future.done():
+            self._crew.look()
+            return
         try:
             remains: Remains = decode(self._future.result(), Remains)
-        except (Exception, CancelledError) as error:
-            self._crew.lose(error)
+        except Exception as error:  # whatever a worker or Dask has raised
+            if not self._crew.given_up:
+                self._again(error)
             return
-        self._crew.lost = 0
+        self.done = True
         self.crash, self.loaded, self.place = remains.crash, remains.loaded, remains.place
-        yield from remains.messages
+        for message in remains.messages:
+            if isinstance(message, Fault):
+                yield Fault(f"On a Dask worker: {message.message}")
+            else:
+                yield message
+
+    def _again(self, error: Exception) -> None:
+        """Give it out again after it was lost."""
+        self._lost += 1
+        if self._lost > _MOST_LOST:
+            self._crew.give_up(
+                f"The Dask cluster lost a task {self._lost} times, at last with "
+                f"{type(error).__name__}: {printable(str(error))}; see to its workers."
+            )
+        now = time.monotonic()
+        seconds, left = (None if t is None else max(0.0, t - now) for t in self._until)
+        self._future = self._crew.submit(self.job, seconds, left)
 
     def end(self) -> None:
         """Want no more of it. A worker that is at it ends it within its time."""
         self.done = True
-        self._future.cancel()
+        if self._crew.connected:
+            self._future.cancel()
 
 
 class DaskCrew:
@@ -117,11 +153,11 @@ class DaskCrew:
         slots: Tasks at a time, or None for as many as its workers have threads.
 
     Attributes:
-        lost: Tasks that were lost in a row.
+        given_up: Whether it was found to be of no use any more.
 
     Raises:
-        UsageError: The package distributed is missing, the scheduler does not
-            answer, or no worker is there.
+        UsageError: The package distributed is missing, the address is none, the
+            scheduler does not answer, or no worker is there that has this kvfuzz.
     """
 
     task_seconds: float | None = _TASK_SECONDS
@@ -135,8 +171,13 @@ class DaskCrew:
             ) from None
         connect: Any = Client  # it is not typed
         shown = printable(address)
-        # What goes wrong there is told in our own words.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        form = _ADDRESS.fullmatch(address)
+        if form is None or int(form[1]) >= 1 << 16:
+            raise UsageError(f"--dask {shown} is no address: write it as tcp://HOST:8786.")
+        # What goes wrong there is told in our own words. It has set levels of its own.
+        for name in list(logging.root.manager.loggerDict):
+            if name.partition(".")[0] == "distributed":
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         try:
             self._client = connect(address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except Exception as error:  # whatever its transports raise
@@ -152,29 +193,98 @@ class DaskCrew:
                 f"The Dask scheduler at {shown} has no workers; start some with "
                 f"`dask worker {shown}`."
             ) from None
-        self.slots = slots or sum(self._client.nthreads().values())
-        self.lost = 0
-        self._executor = self._client.get_executor(pure=False, retries=_RETRIES)
+        try:
+            workers = self._client.get_versions(packages=["kvfuzz"])["workers"]
+            self.slots = slots or sum(self._client.nthreads().values())
+        except Exception as error:  # one has just died, for instance
+            self.close()
+            raise UsageError(
+                f"The workers of the Dask scheduler at {shown} do not answer "
+                f"({type(error).__name__}); see to them, or leave out --dask."
+            ) from None
+        self._check(workers)
+        self._shown = shown
+        self._executor = self._client.get_executor(pure=False)
+        self.given_up = False
+        self._looked = self._seen = time.monotonic()
 
-    def start(self, job: Job, seconds: float | None, left: float | None) -> RemoteTask:
-        """Give a job to the cluster."""
-        data = msgspec.json.encode(job)
-        future = self._executor.submit(run_task, __version__, data, seconds, left)
-        return RemoteTask(job, future, self)
+    def _check(self, workers: dict[str, Any]) -> None:
+        """See that they have this kvfuzz: a task that it cannot import ends a Dask worker.
 
-    def lose(self, error: BaseException) -> None:
-        """Take note that a task was lost for good; its part of the stream is dealt out again.
+        Args:
+            workers: What they have, by address.
 
         Raises:
-            TargetError: That was one too many.
+            UsageError: One has another or none.
         """
-        self.lost += 1
-        if self.lost >= _MOST_LOST:
-            raise TargetError(
-                f"The Dask cluster lost {self.lost} tasks in a row "
-                f"({type(error).__name__}: {printable(str(error))}); see to its workers. What was "
-                "found is kept, and --resume goes on from here."
+        for address, versions in sorted(workers.items()):
+            has = versions["packages"].get("kvfuzz") if versions else None
+            if has != __version__:
+                self.close()
+                raise UsageError(
+                    f"The Dask worker {printable(address)} has "
+                    f"{f'kvfuzz {printable(str(has))}' if has else 'no kvfuzz'}, and this is "
+                    f"{__version__}: install one version on all of them."
+                )
+
+    def start(self, job: Job, seconds: float | None, left: float | None) -> RemoteTask:
+        """Give a job to the cluster.
+
+        Raises:
+            TargetError: It is gone.
+        """
+        seconds, left = (
+            None if t is None else t - min(_WAY_SECONDS, _WAY_PART * t) for t in (seconds, left)
+        )
+        return RemoteTask(job, seconds, left, self)
+
+    def submit(self, job: Job, seconds: float | None, left: float | None) -> Future[bytes]:
+        """Hand a task to the scheduler.
+
+        Raises:
+            TargetError: It is gone.
+        """
+        try:
+            future: Future[bytes] = self._executor.submit(
+                run_task, __version__, msgspec.json.encode(job), seconds, left
             )
+        except Exception:  # Dask has closed its client, having tried for long
+            self._gone()
+        return future
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a scheduler that can be told something."""
+        return bool(self._client.status == "running")
+
+    def look(self) -> None:
+        """See now and then whether the scheduler and workers are there: no task tells.
+
+        Raises:
+            TargetError: They have been gone for long.
+        """
+        now = time.monotonic()
+        if self.given_up or now - self._looked < _LOOK_SECONDS:
+            return
+        with contextlib.suppress(Exception):  # it does not answer
+            ask = self._client.scheduler.ncores
+            if self.connected and self._client.sync(ask, callback_timeout=_ANSWER_SECONDS):
+                self._seen = time.monotonic()
+        self._looked = time.monotonic()
+        if self._looked - self._seen > _GONE_SECONDS:
+            self._gone()
+
+    def _gone(self) -> NoReturn:
+        self.give_up(f"The Dask cluster at {self._shown} has no scheduler or no workers any more.")
+
+    def give_up(self, sentence: str) -> NoReturn:
+        """End the campaign; what tasks have come back by then is still taken.
+
+        Raises:
+            TargetError: With that sentence.
+        """
+        self.given_up = True
+        raise TargetError(f"{sentence} {_KEPT}")
 
     def close(self) -> None:
         """Leave the cluster."""

@@ -37,9 +37,9 @@ def open_database(where: str) -> ExampleDatabase:
     # Hypothesis takes its time to be imported, and most runs have no database.
     from hypothesis.database import DirectoryBasedExampleDatabase
 
-    scheme = urlsplit(where).scheme
-    if scheme not in _REDIS:
-        if "://" in where:
+    scheme, mark, _ = where.partition("://")
+    if not mark or scheme not in _REDIS:
+        if mark:
             raise UsageError(
                 f"--database {printable(where)!r} is neither a folder nor redis://HOST:PORT."
             )
@@ -57,14 +57,21 @@ def open_database(where: str) -> ExampleDatabase:
         client.ping()
     except (RedisError, ValueError, OSError) as error:
         raise UsageError(
-            f"The database {_without_password(where)} cannot be used: {printable(str(error))}; "
+            f"The database {_without_password(where)} cannot be used: {_said(error)}; "
             "start the server, or leave out --database."
         ) from None
     return RedisExampleDatabase(client)
 
 
+def _said(error: Exception) -> str:
+    return printable(str(error)).rstrip(".")
+
+
 def _without_password(where: str) -> str:
-    parts = urlsplit(where)
+    try:
+        parts = urlsplit(where)
+    except ValueError:  # it is no URL
+        return f"{where.partition('://')[0]}://..."
     return printable(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
 
@@ -101,9 +108,20 @@ class SharedCases:
         self.trouble = ""
 
     def cases(self) -> list[tuple[str, Scenario]]:
-        """Surface and scenario of each; what is not a case is passed over."""
+        """Surface and scenario of each; what is not a case is passed over.
+
+        Raises:
+            UsageError: They cannot be read.
+        """
+        try:
+            entries = sorted(self._database.fetch(_KEY))
+        except Exception as error:  # whatever a server's library raises
+            raise UsageError(
+                f"The cases in the database cannot be read: {_said(error)}; see to the server, or "
+                "leave out --database."
+            ) from None
         found = []
-        for data in sorted(self._database.fetch(_KEY)):
+        for data in entries:
             try:
                 case, scenario = decode_case(data[:MAX_BYTES], "the database", Case)
             except UsageError:
@@ -118,7 +136,7 @@ class SharedCases:
                 try:
                     self._database.save(_KEY, case_text(finding))
                 except Exception as error:  # whatever a server's library raises
-                    self.trouble = f"A case could not be saved in the database: {error}."
+                    self.trouble = f"A case could not be saved in the database: {_said(error)}."
 
 
 def corpus(*cases: list[tuple[str, Scenario]]) -> Corpus:

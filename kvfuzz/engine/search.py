@@ -236,7 +236,8 @@ class Search:
                 self._follow(task, told)
         shrinking = sum(isinstance(task.job, ShrinkJob) for task in self._tasks)
         for _ in range(shrinking, min(self._settings.lanes, shrinking + len(self._to_shrink))):
-            self._shrink(self._to_shrink.pop(0))
+            self._shrink(self._to_shrink[0])
+            del self._to_shrink[0]  # not before it has begun: a cluster may be gone
 
     def close(self) -> Iterator[Event]:
         """Take what the workers have told, and end them."""
