@@ -25,8 +25,9 @@ from kvfuzz.engine.events import (
 )
 from kvfuzz.errors import Exit, KvfuzzError, UsageError
 from kvfuzz.files import check_writable, printable, write_atomically
+from kvfuzz.findings import Finding
 from kvfuzz.ledger import ledger
-from kvfuzz.reporting.console import path_key, print_report
+from kvfuzz.reporting.console import leaking, path_key, print_report
 from kvfuzz.reporting.html import to_html
 from kvfuzz.reporting.json_file import to_json
 from kvfuzz.reporting.junit import to_junit
@@ -100,27 +101,33 @@ class _Collected:
     """The report as far as the events told it, in case the run does not come to its end."""
 
     def __init__(self, seed: int) -> None:
-        self.report = Report(kvfuzz=__version__, seed=seed)
+        self._report = Report(kvfuzz=__version__, seed=seed)
+        self._found: dict[str, Finding] = {}
+        self._over = False
         self.paths: dict[str, str] = {}
+
+    @property
+    def report(self) -> Report:
+        """What is known by now."""
+        if not self._over:
+            self._report.findings = list(self._found.values())
+        return self._report
 
     def take(self, event: Event) -> None:
         match event:
             case TargetStarted(uri):
-                if not any(target.uri == uri for target in self.report.targets):
-                    self.report.targets.append(TargetReport(uri=uri))
+                if not any(target.uri == uri for target in self._report.targets):
+                    self._report.targets.append(TargetReport(uri=uri))
             case Searching(uri, surface):
-                target = next(t for t in self.report.targets if t.uri == uri)
+                target = next(t for t in self._report.targets if t.uri == uri)
                 if surface not in target.surfaces:
                     target.surfaces.append(surface)
             case FindingMade(finding, path):
                 key = path_key(finding)
                 self.paths[key] = path
-                self.report.findings = [
-                    other for other in self.report.findings if path_key(other) != key
-                ]
-                self.report.findings.append(finding)
+                self._found[key] = finding
             case Finished(report):
-                self.report = report
+                self._report, self._over = report, True
 
 
 class Ready(NamedTuple):
@@ -279,7 +286,9 @@ def _failure(
     where = f"{target.uri}, surface {surface.surface}"
     if report.interrupted or target.error or (surface.stopped and not tally.mixes):
         return
-    if not tally.mixes and not surface.replayed:
+    if surface.leaks and surface.stopped:
+        yield f"{where}: {leaking(surface)}; {surface.stopped}, so it was not searched to its end."
+    elif not tally.mixes and not surface.replayed:
         yield f"{target.uri} was asked about no mix on {surface.surface}."
     elif floor:
         least = max(_FLOOR_MIXES, int(_FLOOR_RATE * surface.seconds))

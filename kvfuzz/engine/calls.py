@@ -31,6 +31,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         shrink_call_seconds: One call while a time-out is shrunk: most of the
             mixes tried hang too.
         shrink_seconds: Shrinking one finding; then the smallest so far will do.
+        shrinks: Findings of one surface that are shrunk. A planner that fails
+            otherwise on every mix has thousands: those that follow stay as
+            they were met, but for time-outs and the like, which are to be
+            seen again.
+        findings: Findings of one surface after which its search is given up:
+            more of them say nothing more, and each is a file and is kept in
+            memory.
         silent_seconds: A trial, which is a few calls, each of them stopped
             from inside where that works. A worker is ended after that.
         deaths: Workers of one surface that may die before its search is given
@@ -42,6 +49,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     call_bytes: int = 1 << 30
     shrink_call_seconds: float = 0.25
     shrink_seconds: float = 30.0
+    shrinks: int = 100
+    findings: int = 10_000
     silent_seconds: float = 10.0
     deaths: int = 20
 
@@ -82,6 +91,7 @@ class Watch:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.deadline = 0.0  # monotonic seconds; 0 while no call is in progress
+        self._seen = 0.0  # that of the last tick, which tells one call from the next
         self._bytes = limits.call_bytes
         self._tick_seconds = min(0.1, limits.shrink_call_seconds / 2)
         self._process = psutil.Process()
@@ -97,14 +107,17 @@ class Watch:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _tick(self, _signal: int, _frame: FrameType | None) -> None:
-        if not self.deadline:
-            self._base = self._process.memory_info().rss
-        elif time.monotonic() > self.deadline:
+        size = self._process.memory_info().rss
+        if self.deadline and time.monotonic() > self.deadline:
             self.deadline = 0.0
             raise CallStopped(Crash(symptom="time-out"))
-        elif self._process.memory_info().rss - self._base > self._bytes:
+        if self.deadline and size - self._base > self._bytes:
             self.deadline = 0.0
             raise CallStopped(Crash(symptom="memory"))
+        if self.deadline != self._seen or not self.deadline:
+            # Another call than at the last tick, if any: not to be blamed for
+            # what those before it have kept.
+            self._seen, self._base = self.deadline, size
 
 
 def _last(traceback: TracebackType | None) -> TracebackType | None:

@@ -19,7 +19,7 @@ from kvfuzz.engine.search import Search
 from kvfuzz.engine.settings import Settings
 from kvfuzz.engine.state import Campaign
 from kvfuzz.engine.supervisor import pause
-from kvfuzz.errors import UsageError
+from kvfuzz.errors import KvfuzzError, UsageError
 
 _SHOW_SECONDS = 0.2
 #: Seconds between two writings of the state.
@@ -137,13 +137,27 @@ class _Conductor:
                     break
                 pause()
         finally:
-            for search in self._searches:
-                yield from search.close()
-            self._crew.close()
+            yield from self._close()
         if not stop() and not self._enough():
             for search in self._searches:
                 search.show()  # also one whose turn never came
         yield from self._shown(self._searches)
+
+    def _close(self) -> Iterator[Event]:
+        """Close every search, also those after one that has trouble: each may have found something.
+
+        Raises:
+            KvfuzzError: A case file cannot be written, or a cluster is lost.
+        """
+        trouble: KvfuzzError | None = None
+        for search in self._searches:
+            try:
+                yield from search.close()
+            except KvfuzzError as error:
+                trouble = trouble or error
+        self._crew.close()
+        if trouble is not None:
+            raise trouble
 
     def _left(self) -> float | None:
         if self._deadline is None:

@@ -36,6 +36,7 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
         stopped: Why the search ended before its budget, or "".
         verified: What was to be covered and whether it is, of a verification.
         replayed: Kept scenarios that it was asked about first; `tally` is not of them.
+        leaks: Workers that were ended for having grown too large over many calls.
     """
 
     surface: str
@@ -44,6 +45,7 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
     stopped: str = ""
     verified: Verified | None = None
     replayed: int = 0
+    leaks: int = 0
 
     @property
     def mixes_per_second(self) -> float:

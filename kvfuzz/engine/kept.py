@@ -1,4 +1,7 @@
-"""The findings of one search: the smallest of each fingerprint, in memory and as case files."""
+"""What is kept of one search: its findings, and what its workers have told.
+
+Of each fingerprint the smallest finding, in memory and as a case file.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,39 @@ from pathlib import Path
 import msgspec
 
 from kvfuzz.cases import write_case
+from kvfuzz.engine.calls import PASSING
 from kvfuzz.engine.events import Event, FindingMade
+from kvfuzz.engine.messages import Job, ShrinkJob
+from kvfuzz.engine.places import Place
+from kvfuzz.engine.records import Unshrunk
 from kvfuzz.errors import UsageError
 from kvfuzz.files import write_atomically
 from kvfuzz.findings import Finding
 from kvfuzz.ledger import find_expected
+from kvfuzz.outcomes import Crash
+
+
+class Told(msgspec.Struct):
+    """What a task's worker has told, and when it was started.
+
+    A mix that is counted is not judged again by the worker that follows; the
+    others are, but for the one in hand at the end.
+
+    Attributes:
+        seconds: How long it may take, as planned, or 0.
+        last: The last mix that it counted.
+        pending: Fingerprint -> place of what it is shrinking.
+    """
+
+    started: float
+    seconds: float
+    last: Place | None = None
+    pending: dict[str, Place] = msgspec.field(default_factory=dict)
+
+    def unshrunk(self, crash: Crash) -> Iterator[Unshrunk]:
+        """What another worker is to shrink, if this one ended with that crash."""
+        for digest, place in self.pending.items():
+            yield Unshrunk(place=place, fingerprint=digest, crash=crash)
 
 
 class Findings(dict[str, Finding]):
@@ -21,6 +52,10 @@ class Findings(dict[str, Finding]):
     Args:
         cases: Folder for the case files of new findings.
         use_ledger: Whether the ledger says what is known.
+
+    Attributes:
+        trouble: Why a case file could not be written, or None. What is found is
+            taken all the same, so that it can be told.
     """
 
     def __init__(self, cases: Path, *, use_ledger: bool) -> None:
@@ -28,13 +63,10 @@ class Findings(dict[str, Finding]):
         self._cases = cases
         self._use_ledger = use_ledger
         self._before: dict[Path, bytes | None] = {}  # case file -> what an earlier run left there
+        self.trouble: UsageError | None = None
 
     def keep(self, finding: Finding) -> Iterator[Event]:
-        """Take a finding, and write its case, unless a smaller one is there.
-
-        Raises:
-            UsageError: The case cannot be written; the finding has been yielded.
-        """
+        """Take a finding, and write its case, unless a smaller one is there."""
         before = self.get(finding.fingerprint)
         if before is not None and before.shrunk and len(before.scenario) <= len(finding.scenario):
             return
@@ -48,10 +80,25 @@ class Findings(dict[str, Finding]):
         if finding.status == "new":
             try:
                 path = self._write(finding)
-            except UsageError:
-                yield FindingMade(finding, "")
-                raise
+            except UsageError as error:
+                self.trouble = self.trouble or error
         yield FindingMade(finding, path)
+
+    def did_not_come_back(self, digest: str, job: Job) -> None:
+        """Drop a finding if the machine, not the planner, can have made it.
+
+        It was slow or large, once; or its process was killed, which is what
+        a system short of memory does, or a user.
+        """
+        if digest not in self:
+            return
+        killed = (
+            isinstance(job, ShrinkJob)
+            and job.fingerprint is None
+            and job.crash.exception == "SIGKILL"
+        )
+        if killed or self[digest].symptom in PASSING:
+            self.drop(digest)
 
     def drop(self, digest: str) -> None:
         """Forget a finding, and leave its case file as an earlier run left it."""

@@ -126,10 +126,15 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
 
 
 class Violated(msgspec.Struct, tag="violated", frozen=True):
-    """A fingerprint was seen for the first time; `finding` is not shrunk yet."""
+    """A fingerprint was seen for the first time.
+
+    Attributes:
+        finding: As it was met.
+        place: Where its mix is, if `Shrunk` is to follow; None if it stays so.
+    """
 
     finding: Finding
-    place: Place
+    place: Place | None
 
 
 class Shrunk(msgspec.Struct, tag="shrunk", frozen=True):

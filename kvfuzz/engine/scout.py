@@ -8,6 +8,7 @@ share one stream and a mix is named by its place in it.
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, islice
@@ -34,7 +35,7 @@ from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
 from kvfuzz.invariants.conduct import crash_violation
-from kvfuzz.invariants.metamorphic import answered_otherwise
+from kvfuzz.invariants.metamorphic import DeterministicViolation, answered_otherwise
 from kvfuzz.ledger import speaks_of
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
@@ -116,34 +117,42 @@ class Scout:
                         new[digest] = violation
             last = place
             if new:
-                self._report(last)
+                few = self._few(seen, job)
+                shrunk = {d for d, v in new.items() if few or v.symptom in PASSING}
                 # All as they were met before the first is shrunk: the planner
-                # may end this process meanwhile.
-                for violation in new.values():
-                    self._send(Violated(self._finding(violation, scenario), place))
+                # may end this process meanwhile. And before the mix is counted,
+                # so that none that is counted has a finding that is not told.
                 for digest, violation in new.items():
-                    if self._minimal(place, digest, job.witnesses):
+                    found = self._finding(violation, scenario)
+                    self._send(Violated(found, place if digest in shrunk else None))
+                self._report(last)
+                # Said once of a mix, whichever rules it broke that once.
+                fickle = any(v.invariant == DeterministicViolation.invariant for v in new.values())
+                for digest, violation in new.items():
+                    if digest not in shrunk or self._minimal(place, digest, job.witnesses):
                         continue
                     if violation.symptom in PASSING:
                         # Only slow, once: what really hangs may be yet to come.
                         seen.discard(digest)
                         (Path(job.claims) / digest).unlink(missing_ok=True)
-                    else:
-                        self._fickle(place, violation, scenario, seen, Path(job.claims))
+                    elif not fickle:
+                        fickle = True
+                        self._fickle(violation, scenario, seen, Path(job.claims))
         self._report(last)
         return exhausted
+
+    def _few(self, seen: set[str], job: FuzzJob) -> bool:
+        """Whether the search has few enough findings for another one to be shrunk."""
+        most = self._session.limits.shrinks
+        # Claims are those of all its workers, but of this run only.
+        return len(seen) <= most and sum(1 for _ in os.scandir(job.claims)) <= most
 
     def _judge(self, place: Place, scenario: Scenario) -> list[Violation]:
         """The violations of a mix of the stream, counted."""
         return self._session.judge(scenario, self._tally, place.number)
 
     def _fickle(
-        self,
-        place: Place,
-        violation: Violation,
-        scenario: Scenario,
-        seen: set[str],
-        claims: Path,
+        self, violation: Violation, scenario: Scenario, seen: set[str], claims: Path
     ) -> None:
         """Tell that the planner broke a rule on a mix, and not when it was asked again."""
         layers = tuple(name for name, _ in scenario)
@@ -155,9 +164,7 @@ class Scout:
         if digest not in seen:
             seen.add(digest)
             if _claimed(claims, digest):
-                finding = self._finding(fickle, scenario)
-                self._send(Violated(finding, place))
-                self._send(Shrunk(digest, finding))
+                self._send(Violated(self._finding(fickle, scenario), None))
 
     def _minimal(self, place: Place, digest: str, witnesses: dict[str, Scenario]) -> bool:
         """Send the finding of that fingerprint, minimal; whether there is one."""

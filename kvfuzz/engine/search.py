@@ -15,10 +15,9 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from kvfuzz.engine.calls import PASSING
 from kvfuzz.engine.crew import Crew, Task
 from kvfuzz.engine.events import Event, SurfaceReport, TargetReport
-from kvfuzz.engine.kept import Findings
+from kvfuzz.engine.kept import Findings, Told
 from kvfuzz.engine.messages import (
     Fault,
     Finished,
@@ -37,36 +36,21 @@ from kvfuzz.engine.places import Coverage, Place
 from kvfuzz.engine.records import Pair, Snapshot, Stored, Unshrunk
 from kvfuzz.engine.session import Tally
 from kvfuzz.engine.settings import Settings
+from kvfuzz.engine.supervisor import LEAK
 from kvfuzz.findings import Finding, fingerprint
 from kvfuzz.invariants.conduct import crash_violation
 from kvfuzz.ledger import ledger
 from kvfuzz.outcomes import Crash
 from kvfuzz.targets.load import Prepared
 
+#: As if the worker of what is still to be shrunk had died: we end it.
+_ENDED = Crash(symptom="died")
 _DEATH = Tally(
     mixes=1,
     outcomes=Counter({"crash": 1}),
     checked=Counter({"plan-or-refusal": 1}),
     violated=Counter({"plan-or-refusal": 1}),
 )
-
-
-class Told(msgspec.Struct):
-    """What a task's worker has told, and when it was started.
-
-    A mix that is counted is not judged again by the worker that follows; the
-    others are, but for the one in hand at the end.
-
-    Attributes:
-        seconds: How long it may take, as planned, or 0.
-        last: The last mix that it counted.
-        pending: Fingerprint -> place of what it is shrinking.
-    """
-
-    started: float
-    seconds: float
-    last: Place | None = None
-    pending: dict[str, Place] = msgspec.field(default_factory=dict)
 
 
 class Search:
@@ -221,7 +205,11 @@ class Search:
         self._begin(job, None)
 
     def poll(self) -> Iterator[Event]:
-        """Take what the workers have told, and go on after those that died."""
+        """Take what the workers have told, and go on after those that died.
+
+        Raises:
+            UsageError: A case file cannot be written.
+        """
         now = time.monotonic()
         if any(task.loaded and isinstance(task.job, FuzzJob) for task in self._tasks):
             self.report.seconds += now - self._polled
@@ -234,13 +222,31 @@ class Search:
                 if isinstance(task.job, FuzzJob):
                     self.spent += time.monotonic() - told.started
                 self._follow(task, told)
+        if self._kept.trouble is not None:
+            raise self._kept.trouble
+        ended = self.exhausted or self.report.stopped
+        if len(self._kept) >= self._settings.limits.findings and not ended:
+            self._give_up()
         shrinking = sum(isinstance(task.job, ShrinkJob) for task in self._tasks)
         for _ in range(shrinking, min(self._settings.lanes, shrinking + len(self._to_shrink))):
             self._shrink(self._to_shrink[0])
             del self._to_shrink[0]  # not before it has begun: a cluster may be gone
 
+    def _give_up(self) -> None:
+        """End the search: it has enough findings. Those that are being shrunk still are."""
+        self.report.stopped = f"{len(self._kept):,} findings"
+        for task, told in list(self._tasks.items()):
+            if isinstance(task.job, FuzzJob):
+                task.end()
+                del self._tasks[task]
+                self._to_shrink += told.unshrunk(_ENDED)
+
     def close(self) -> Iterator[Event]:
-        """Take what the workers have told, and end them."""
+        """Take what the workers have told, and end them.
+
+        Raises:
+            UsageError: A case file cannot be written.
+        """
         try:
             for task in self._tasks:
                 for message in task.messages():
@@ -249,6 +255,8 @@ class Search:
             for task in self._tasks:
                 task.end()
             self._claims.cleanup()
+        if self._kept.trouble is not None:
+            raise self._kept.trouble
 
     def _take(self, task: Task, message: Message) -> Iterator[Event]:
         told = self._tasks[task]
@@ -266,7 +274,8 @@ class Search:
                     self._coverage.advance(told.last or task.job.start, last, task.job.stride)
                 told.last = last or told.last
             case Violated(finding, place):
-                told.pending[finding.fingerprint] = place
+                if place is not None:
+                    told.pending[finding.fingerprint] = place
                 if finding.fingerprint not in self._kept:
                     yield from self._keep(finding)
             case Shrunk(digest, finding):
@@ -274,7 +283,7 @@ class Search:
                 if finding is not None:
                     yield from self._keep(finding)
                 else:
-                    self._drop_if_passing(digest, task)
+                    self._kept.did_not_come_back(digest, task.job)
             case Replayed(_, findings):
                 self.report.replayed += 1
                 for finding in findings:
@@ -327,8 +336,7 @@ class Search:
             if isinstance(job, ShrinkJob):
                 yield Unshrunk(place=job.place, fingerprint=job.fingerprint, crash=job.crash)
             else:
-                for digest, place in told.pending.items():
-                    yield Unshrunk(place=place, fingerprint=digest, crash=Crash(symptom="died"))
+                yield from told.unshrunk(_ENDED)
 
     def findings(self) -> list[Finding]:
         """Its findings."""
@@ -345,23 +353,6 @@ class Search:
         if first and self._kept[finding.fingerprint].status == "new":
             self.found_at = self.spent
 
-    def _drop_if_passing(self, digest: str, task: Task) -> None:
-        """Drop a finding that did not come back if the machine, not the planner, can have made it.
-
-        It was slow or large, once; or its process was killed, which is what
-        a system short of memory does, or a user.
-        """
-        if digest not in self._kept:
-            return
-        job = task.job
-        killed = (
-            isinstance(job, ShrinkJob)
-            and job.fingerprint is None
-            and job.crash.exception == "SIGKILL"
-        )
-        if killed or self._kept[digest].symptom in PASSING:
-            self._kept.drop(digest)
-
     def _follow(self, task: Task, told: Told) -> None:
         """After a worker's death: shrink what it had in hand, and go on after that."""
         job = task.job
@@ -377,10 +368,11 @@ class Search:
         if not isinstance(job, FuzzJob):
             return  # what it was to shrink stays as it was met
         self._deaths += 1
-        for digest, place in told.pending.items():
-            self._to_shrink.append(Unshrunk(place=place, fingerprint=digest, crash=task.crash))
+        self._to_shrink += told.unshrunk(task.crash)
         in_hand = task.place
-        if in_hand is not None and in_hand != told.last:
+        if task.crash == LEAK:
+            self.report.leaks += 1  # and the mix in hand is not to blame
+        elif in_hand is not None and in_hand != told.last:
             # It was not counted by the worker that it ended.
             self.report.tally.add(_DEATH)
             self._skip |= {in_hand}
@@ -389,4 +381,7 @@ class Search:
                 item = Unshrunk(place=in_hand, fingerprint=None, crash=task.crash)
                 self._to_shrink.append(item)
         if self._deaths >= self._settings.limits.deaths:
-            self.report.stopped = f"{self._deaths} workers died"
+            workers = "worker" if self._deaths == 1 else "workers"
+            self.report.stopped = f"{self._deaths} {workers} died"
+            if self.report.leaks:
+                self.report.stopped += f", {self.report.leaks} of them of leaked memory"

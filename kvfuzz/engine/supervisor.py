@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 import psutil
@@ -22,6 +23,13 @@ from kvfuzz.engine.messages import Fault, Finished, Heartbeat, Job, Loaded, Mess
 from kvfuzz.engine.places import Place
 from kvfuzz.outcomes import Crash
 
+#: The end of a worker that grew too large over many mixes: not by the one in hand.
+LEAK: Final = Crash(symptom="memory", message="over many calls")
+
+#: Pieces of 64 KiB that are read of a worker in one go: far more than a pipe
+#: holds. One that has more to say than can be kept track of has to wait, not
+#: the run, which looks at its clock and for Ctrl-C in between.
+_PIECES = 16
 #: Seconds from the end of a process's output to its own.
 _EXIT_SECONDS = 5.0
 
@@ -64,6 +72,7 @@ class Worker:
         self._count = 0
         self._moved = time.monotonic()
         self._loaded_size: int | None = None
+        self._grown = 0  # bytes over that, when the count was last seen to move
 
     @property
     def place(self) -> Place | None:
@@ -72,9 +81,11 @@ class Worker:
         return place if count else None
 
     def messages(self) -> Iterator[Message]:
-        """The messages that have come; after the last of them `done` is set."""
+        """Messages that have come; after the last of all `done` is set."""
         assert self._process.stdout is not None
-        while not self.done:
+        for _ in range(_PIECES):
+            if self.done:
+                return
             # Asked before reading, so that what it said last is read; and asked
             # at all, since a fork that it left keeps its output open.
             ended = self._process.poll() is not None
@@ -100,6 +111,8 @@ class Worker:
                 except subprocess.TimeoutExpired:  # the planner closed what was not its own
                     self.crash = Crash(symptom="time-out")
                 self.end()
+        if not self.done:  # it talks faster than we listen, and may grow all the same
+            self._look()
 
     def _size(self) -> int:
         with contextlib.suppress(psutil.Error):
@@ -110,13 +123,17 @@ class Worker:
         """End the process if it hangs or has grown too large."""
         now = time.monotonic()
         count = self._heartbeat.read()[0]
-        if count != self._count:
-            self._count, self._moved = count, now
         size, limits = self._loaded_size, self.job.limits
+        grown = 0 if size is None else self._size() - size
+        mixes, growth = count - self._count, grown - self._grown
+        if mixes:
+            self._count, self._moved, self._grown = count, now, grown
         if now - self._moved > (limits.load_seconds if size is None else limits.silent_seconds):
             self.crash = Crash(symptom="time-out")
-        elif size is not None and self._size() - size > limits.growth_bytes:
-            self.crash = Crash(symptom="memory")
+        elif grown > limits.growth_bytes:
+            # By those since the last look, or by the one that is still in hand.
+            alone = growth > limits.call_bytes * max(1, mixes)
+            self.crash = Crash(symptom="memory") if alone else LEAK
         if self.crash is not None:
             self.end()
 

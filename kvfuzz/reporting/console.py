@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from rich.padding import Padding
 from rich.text import Text
 
+from kvfuzz.engine.calls import DEFAULT_LIMITS
 from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
 from kvfuzz.files import printable
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import invariants_of
 from kvfuzz.ledger import REASONS, find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
-from kvfuzz.reporting.matrix import is_verification
+from kvfuzz.reporting.matrix import is_verification, spread
 from kvfuzz.reporting.mix import align, mix_table
 from kvfuzz.reporting.terminal import QuietConsole
+
+#: New findings printed in full; and those that have a line in the end.
+MAX_FULL = 20
+MAX_LINES = 100
 
 
 def count(number: int, noun: str) -> str:
@@ -36,26 +42,38 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
         _print_target(out, target)
     known = [finding for finding in report.findings if finding.status == "known"]
     _print_known(out, known)
-    for finding in report.new:
+    new = report.new
+    shown = spread(new) if len(new) > MAX_FULL else new
+    for finding in shown[:MAX_FULL]:
         print_finding(out, finding, paths.get(path_key(finding), ""))
-    if len(report.new) > 1:
-        _print_index(out, report.new, paths)
+    if len(new) > 1:
+        _print_index(out, shown, paths)
     known_ids = {finding.id for finding in known}
-    verdict = f"{count(len(report.new), 'new finding')}, {len(known_ids)} known."
+    verdict = f"{count(len(new), 'new finding')}, {len(known_ids)} known."
     if not is_verification(report):
         verdict += f" Seed {report.seed}."
-    out.say(verdict, style="bold red" if report.new else "bold green")
+    out.say(verdict, style="bold red" if new else "bold green")
 
 
-def _print_index(out: QuietConsole, findings: Iterable[Finding], paths: Mapping[str, str]) -> None:
-    """Print a line a finding, for those who do not scroll up."""
+def _print_index(out: QuietConsole, findings: Sequence[Finding], paths: Mapping[str, str]) -> None:
+    """Print a line a finding, for those who do not scroll up, and what is not printed."""
     rows = []
-    for finding in findings:
+    for finding in findings[:MAX_LINES]:
         layers = count(len(finding.scenario), "layer")
         where = paths.get(path_key(finding), "")
         rows.append((finding.id, printable(finding.target), layers, printable(where)))
     for line in align(rows, frozenset()):
         out.say(f"  {line}")
+    if len(findings) > MAX_LINES:
+        folders = {str(Path(path).parent) for path in paths.values() if path}
+        where = f", in {printable(' and '.join(sorted(folders)))}" if folders else ""
+        out.say(f"  and {len(findings) - MAX_LINES:,} more{where}")
+    met = sum(not finding.shrunk for finding in findings)
+    if met and len(findings) > MAX_FULL:
+        out.say(
+            f"  {met:,} of them are kept as they were met, not shrunk: a search shrinks its first "
+            f"{DEFAULT_LIMITS.shrinks}"
+        )
     out.say()
 
 
@@ -93,6 +111,14 @@ def covered(report: SurfaceReport) -> str:
     return f"{patterns}, {held}"
 
 
+def leaking(report: SurfaceReport) -> str:
+    """That a target leaks memory, and how that was seen; "" if it was not."""
+    if not report.leaks:
+        return ""
+    workers = "1 worker was" if report.leaks == 1 else f"{report.leaks} workers were"
+    return f"the target leaks memory: {workers} ended for having grown, a little with each call"
+
+
 def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
     tally = report.tally
     outcomes = ", ".join(f"{tally.outcomes[name]:,} {name}" for name in OUTCOME_NAMES)
@@ -103,6 +129,8 @@ def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
     out.say(f"outcomes: {outcomes}")
     if report.stopped:
         out.say(f"stopped early: {printable(report.stopped)}", style="yellow")
+    if line := leaking(report):
+        out.say(line, style="yellow")
     if line := covered(report):
         out.say(line, style="bold")
     rows = [("invariant", "checked", "violated")]

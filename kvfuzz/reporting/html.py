@@ -28,7 +28,7 @@ from kvfuzz.invariants import all_invariants, invariants_of
 from kvfuzz.ledger import REASONS, find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
 from kvfuzz.reporting.bars import picture
-from kvfuzz.reporting.console import covered, path_key
+from kvfuzz.reporting.console import covered, leaking, path_key
 from kvfuzz.reporting.history import past_runs
 from kvfuzz.reporting.matrix import (
     Cell,
@@ -38,6 +38,7 @@ from kvfuzz.reporting.matrix import (
     judge_cell,
     plural,
     severity,
+    spread,
     status_of,
     verdict,
 )
@@ -107,7 +108,12 @@ def _entries(report: Report) -> list[Entry]:
         first = entry.variants[0].finding
         return severity(entry.status), order.get(first.invariant, len(order)), entry.anchor
 
-    return sorted(made, key=key)
+    made.sort(key=key)
+    if len(made) > MAX_FULL:
+        by_anchor = {entry.anchor: entry for entry in made}
+        firsts = spread([entry.variants[0].finding for entry in made])
+        made = [by_anchor[_anchor(finding)] for finding in firsts]
+    return made
 
 
 def _replay(variant: Variant, paths: Mapping[str, str]) -> str:
@@ -187,6 +193,7 @@ def _surfaces(report: Report, numbers: Mapping[str, int]) -> list[dict[str, Any]
                         "mixes": plural(made.tally.mixes, "mix", "mixes"),
                         "rate": f"{made.mixes_per_second:,.0f} a second",
                         "stopped": made.stopped,
+                        "leaking": leaking(made),
                     }
                 )
                 outcomes.append(row | {"segments": _segments(made)})

@@ -38,6 +38,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
                         "mixes_per_second": round(surface.mixes_per_second, 1),
                         "seconds": round(surface.seconds, 3),
                         "stopped": surface.stopped,
+                        "leaks": surface.leaks,
                         "verified": msgspec.to_builtins(surface.verified),
                         "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
                         "shapes": _shapes(surface.tally.shapes),

@@ -14,7 +14,7 @@ from kvfuzz.files import printable
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import Invariant, invariants_of
 from kvfuzz.ledger import find_known
-from kvfuzz.reporting.console import covered
+from kvfuzz.reporting.console import covered, leaking
 from kvfuzz.reporting.matrix import Cell, Status, failure, judge_cell
 
 #: Result of a test -> the attribute of a suite that counts it.
@@ -87,6 +87,8 @@ def _surface_suite(
         lines.append(f"Verified: {line}.")
     if surface.stopped:
         lines.append(f"Stopped early: {surface.stopped}.")
+    if line := leaking(surface):
+        lines.append(f"Note: {line}.")
     if report.interrupted:
         lines.append("The run was interrupted.")
     _add(suite, "system-out", "\n".join(lines))

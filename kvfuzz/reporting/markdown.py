@@ -13,8 +13,14 @@ from kvfuzz.findings import Finding
 from kvfuzz.invariants import Invariant, invariants_of
 from kvfuzz.ledger import find_known
 from kvfuzz.outcomes import OUTCOME_NAMES
-from kvfuzz.reporting.console import covered
-from kvfuzz.reporting.matrix import Status, failure, is_verification, judge_cell
+from kvfuzz.reporting.console import covered, leaking
+from kvfuzz.reporting.matrix import Status, failure, is_verification, judge_cell, spread
+
+#: Findings with a section of their own, those that have a line, and layers of
+#: a mix. GitHub shows a job's summary up to 1 MiB.
+MAX_FULL = 50
+MAX_LINES = 500
+_MAX_LAYERS = 40
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -61,13 +67,15 @@ def _surface_table(report: Report, surface_name: str) -> list[str]:
     return _table(["target", "mixes", *OUTCOME_NAMES, *(rule.id for rule in rules)], rows)
 
 
-def _covered(report: Report, surface_name: str) -> list[str]:
-    """What a verification covered, a line a target; nothing of a search."""
+def _notes(report: Report, surface_name: str) -> list[str]:
+    """What verifications covered and which targets leak, a line each."""
     lines = [
         f"- `{target.uri}`: {line}"
         for target in report.targets
         for surface in target.surfaces
-        if surface.surface == surface_name and (line := covered(surface))
+        if surface.surface == surface_name
+        for line in (covered(surface), leaking(surface))
+        if line
     ]
     return [*lines, ""] if lines else []
 
@@ -77,7 +85,11 @@ def _mix_table(finding: Finding) -> list[str]:
         [f"`{name}`", spec.kind, str(spec.block_size), str(spec.sliding_window or ""), f"{page:,}"]
         for (name, spec), page in zip(finding.scenario.mix, finding.pages, strict=True)
     ]
-    return _table(["layer", "kind", "block size", "window", "page size (bytes)"], rows)
+    table = _table(
+        ["layer", "kind", "block size", "window", "page size (bytes)"], rows[:_MAX_LAYERS]
+    )
+    more = len(rows) - _MAX_LAYERS
+    return [*table, "", f"and {more:,} more layers"] if more > 0 else table
 
 
 def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
@@ -100,20 +112,37 @@ def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
+def _findings(report: Report) -> list[str]:
+    """The findings by their ids: the first in full, then a line each, then how many more."""
+    by_id: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        by_id.setdefault(finding.id, []).append(finding)
+    shown = sorted(by_id)
+    if len(shown) > MAX_FULL:
+        shown = [first.id for first in spread([by_id[identity][0] for identity in shown])]
+    lines = ["## Findings", ""] if shown else []
+    for identity in sorted(shown[:MAX_FULL]):
+        lines += _finding_section(identity, by_id[identity])
+    if rest := shown[MAX_FULL:]:
+        rows = []
+        for identity in rest[:MAX_LINES]:
+            first = by_id[identity][0]
+            targets = ", ".join(f"`{finding.target}`" for finding in by_id[identity])
+            rows.append([identity, first.status, f"{len(first.scenario)}", targets])
+        lines += ["### Others", "", *_table(["finding", "status", "layers", "on"], rows), ""]
+    if (more := len(shown) - MAX_FULL - MAX_LINES) > 0:
+        lines += [f"And {more:,} more: the case files and the JSON report hold them all.", ""]
+    return lines
+
+
 def to_markdown(report: Report, title: str = "kvfuzz") -> str:
     """The report as Markdown text."""
     seed = "" if is_verification(report) else f", seed {report.seed}"
     lines = [f"# {title}", "", f"{_verdict(report)} kvfuzz {report.kvfuzz}{seed}.", ""]
     for surface in dict.fromkeys(s.surface for t in report.targets for s in t.surfaces):
         lines += [f"## Surface `{surface}`", "", *_surface_table(report, surface), ""]
-        lines += _covered(report, surface)
+        lines += _notes(report, surface)
     failures = [(target.uri, failure(report, target)) for target in report.targets]
     lines += [f"- `{uri}`: {why}" for uri, why in failures if why]
-    by_id: dict[str, list[Finding]] = {}
-    for finding in report.findings:
-        by_id.setdefault(finding.id, []).append(finding)
-    if by_id:
-        lines += ["## Findings", ""]
-    for identity in sorted(by_id):
-        lines += _finding_section(identity, by_id[identity])
+    lines += _findings(report)
     return "\n".join(lines).rstrip() + "\n"

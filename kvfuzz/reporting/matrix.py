@@ -5,6 +5,8 @@ Reports for people share it, so that no two of them judge one run differently.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -93,12 +95,29 @@ def failure(report: Report, target: TargetReport) -> str:
         if surface.verified and not (surface.verified.finished or report.interrupted):
             why = f": {surface.stopped}" if surface.stopped else ""
             return f"{target.uri} was not verified in full on {surface.surface}{why}."
+        if surface.leaks and surface.stopped:
+            where = f"{target.uri} was not searched to its end on {surface.surface}"
+            return f"{where}: {surface.stopped}."
     return ""
 
 
 def is_verification(report: Report) -> bool:
     """Whether mixes were enumerated, so that the seed named none."""
     return any(surface.verified for target in report.targets for surface in target.surfaces)
+
+
+def spread(findings: Sequence[Finding]) -> list[Finding]:
+    """The first of each target, surface and invariant, then the second of each, and so on.
+
+    For lists that are cut off: so many of one kind do not hide the others.
+    """
+    seen: Counter[tuple[str, str, str]] = Counter()
+    ranked = []
+    for finding in findings:
+        place = (finding.target, finding.surface, finding.invariant)
+        ranked.append((seen[place], finding))
+        seen[place] += 1
+    return [finding for _, finding in sorted(ranked, key=lambda pair: pair[0])]
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from kvfuzz.files import printable
 from kvfuzz.reporting.console import count, path_key
 from kvfuzz.reporting.terminal import QuietConsole
 
+#: Findings that have lines of their own.
+MAX_LINES = 100
 #: Seconds between lines where there is no terminal.
 _LINE_SECONDS = 10.0
 
@@ -50,6 +52,10 @@ class _View:
         finding = event.finding
         first = path_key(finding) not in self._met
         self._met.add(path_key(finding))
+        if first and len(self._met) > MAX_LINES:
+            if len(self._met) == MAX_LINES + 1:
+                self._err.say(f"over {MAX_LINES} findings: further ones are kept as they are met")
+            return
         name = f"{finding.id} on {printable(finding.target)}"
         layers = count(len(finding.scenario), "layer")
         if finding.status == "known":

@@ -75,3 +75,28 @@ def refuses_most() -> NeutralPlanner:
         return group_and_unify_kv_cache_specs(specs)
 
     return planner
+
+
+def spoils_the_folder() -> NeutralPlanner:
+    """Packs mixes of one page size, in a folder whose cases it has put a file in place of."""
+    cases = Path("reports/cases")
+    planner = packs_uniform_mixes()
+
+    def spoil(specs: Mix) -> Groups:
+        if cases.is_dir():
+            cases.rmdir()
+            cases.write_text("no folder")
+        return planner(specs)
+
+    return spoil
+
+
+def spoils_the_report() -> NeutralPlanner:
+    """Packs mixes of one page size, where it has made a folder of the report's name."""
+    planner = packs_uniform_mixes()
+
+    def spoil(specs: Mix) -> Groups:
+        Path("o.json").mkdir(exist_ok=True)
+        return planner(specs)
+
+    return spoil

@@ -54,14 +54,14 @@ def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_and_counts_nothing_twice(tmp_path: Path):
     """Killed, then interrupted, then left to its end: as if nothing had happened."""
-    words = ("run", "--target", SLOW, "--examples", "6000", "--seed", "5", "--json", "o.json")
+    words = ("run", "--target", SLOW, "--examples", "20000", "--seed", "5", "--json", "o.json")
     go_on = ("run", "--resume", "--json", "o.json", "--jobs")
     result, killed = _stopped(signal.SIGKILL, 3_000, tmp_path, *words, "--jobs", "1")
     assert result.code == -signal.SIGKILL
     result, interrupted = _stopped(signal.SIGINT, killed, tmp_path, *go_on, "2")
     assert result.code == 130
     assert "stopped; this goes on from here: kvfuzz run --resume --out reports\n" in result.err
-    assert killed < interrupted < 6000
+    assert killed < interrupted < 20_000
     assert _surface(tmp_path)["mixes"] == interrupted
     (case,) = (tmp_path / "reports/cases").iterdir()
     case.unlink()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -171,3 +173,41 @@ def wrong_and_then_deadly() -> NeutralPlanner:
         return [list(specs), list(specs)[:1]]
 
     return _now_and_then(answer)
+
+
+_SYLLABLES = ("ba", "ce", "di", "fo", "gu", "hy", "ka", "le", "mi", "no")
+
+
+def crashes_anew_each_time() -> NeutralPlanner:
+    """Fails in other words on each mix: a mix has its words, and most mixes have their own."""
+
+    def planner(specs: Mix) -> Groups:
+        number = zlib.crc32(repr(list(specs.items())).encode())
+        raise RuntimeError("".join(_SYLLABLES[int(digit)] for digit in str(number)))
+
+    return planner
+
+
+def is_wrong_at_first() -> NeutralPlanner:
+    """Leaves a layer out the first time that a process is asked about one of the few mixes."""
+    asked: set[str] = set()
+
+    def answer(specs: Mix) -> Groups:
+        if (key := repr(list(specs.items()))) in asked:
+            return reference(specs)
+        asked.add(key)
+        return [list(specs)[1:]]
+
+    return _now_and_then(answer)
+
+
+def leaks() -> NeutralPlanner:
+    """Right, and keeps 8 MiB of each call."""
+    kept = []
+
+    def planner(specs: Mix) -> Groups:
+        kept.append(b"x" * (8 << 20))
+        time.sleep(0.02)  # no more at a time than the run can watch
+        return reference(specs)
+
+    return planner

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from kvfuzz.engine.calls import CallStopped, Watch, classify
+from kvfuzz.engine.calls import CallStopped, Limits, Watch, classify
 from kvfuzz.engine.isolate import isolated
 from kvfuzz.outcomes import Crash, Refusal
 
@@ -92,3 +93,21 @@ def test_isolated_work_may_hang():
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
 
     assert isolated(hang, seconds=0.1) == Crash(symptom="time-out")
+
+
+def test_a_call_is_not_blamed_for_what_those_before_it_have_kept(monkeypatch: pytest.MonkeyPatch):
+    watch = Watch(Limits(call_bytes=100))
+    size = 0
+    memory = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=size))
+    monkeypatch.setattr(watch, "_process", memory)
+    watch._base = 0
+    for number in range(10):  # a tick falls into every call, and none between two
+        watch.deadline = time.monotonic() + 60 + number
+        size += 60
+        watch._tick(0, None)
+    size += 60
+    watch._tick(0, None)
+    size += 60
+    with pytest.raises(CallStopped) as stopped:
+        watch._tick(0, None)
+    assert stopped.value.outcome == Crash(symptom="memory")

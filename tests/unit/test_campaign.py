@@ -33,6 +33,7 @@ from kvfuzz.engine.records import Plan
 from kvfuzz.engine.session import Tally
 from kvfuzz.engine.settings import Settings
 from kvfuzz.engine.state import State
+from kvfuzz.errors import UsageError
 from kvfuzz.outcomes import Crash
 from kvfuzz.outcomes import Plan as Planned
 from kvfuzz.targets.load import Prepared
@@ -240,6 +241,35 @@ def test_findings_are_each_targets_own(tmp_path: Path):
     events, report = _run(tmp_path, _settings(tmp_path, targets=names), crew)
     assert [finding.target for finding in report.findings] == ["one", "two"]
     assert len([e for e in events if isinstance(e, FindingMade)]) >= 2
+
+
+def test_all_is_told_though_no_case_can_be_written(tmp_path: Path):
+    """Also what another search has found by then; and --resume has it."""
+    found = [
+        [
+            msgspec.structs.replace(lost(), target=name, fingerprint=f"{n:064x}", id=f"{name}-{n}")
+            for n in range(3)
+        ]
+        for name in ("one", "two")
+    ]
+    met = [[Violated(finding, None) for finding in some] for some in found]
+    crew = _Crew(
+        *([*each, _counted(3, Place(0, 2)), Finished(exhausted=False)] for each in met), slots=2
+    )
+    settings = _settings(tmp_path, targets=(Prepared("one"), Prepared("two")))
+    settings.cases.write_text("not a folder")
+    told: list[FindingMade] = []
+    with State(tmp_path) as state:
+        events = run(settings, crew, state.begin(PLAN))
+        with pytest.raises(UsageError, match=r"one-0\.json cannot be written"):
+            told.extend(event for event in events if isinstance(event, FindingMade))
+    assert [event.finding for event in told] == [*found[0], *found[1]]
+    assert {event.path for event in told} == {""}
+    assert crew.closed
+    settings.cases.unlink()
+    _, report = _run(tmp_path, settings, _Crew(slots=2))
+    assert report.findings == [*found[0], *found[1]]
+    assert len(list(settings.cases.iterdir())) == 6
 
 
 def test_enough_is_enough(tmp_path: Path):

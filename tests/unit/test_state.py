@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sqlite3
 from collections import Counter
+from datetime import UTC, datetime, tzinfo
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from kvfuzz.engine.session import Tally
 from kvfuzz.engine.state import STATE_FILE, State
 from kvfuzz.errors import UsageError
 from kvfuzz.outcomes import Crash
-from tests.report_samples import lost
+from kvfuzz.reporting.history import past_runs
+from tests.report_samples import a_report, lost
 
 PLAN = Plan(
     kind="run",
@@ -113,6 +115,38 @@ def test_history_is_of_the_runs_before_that_did_anything(tmp_path: Path):
     assert past.interrupted is False
     assert past.label == "reference, vllm==0.28.0"
     assert past.started.endswith("+00:00")
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs stand in the order in which they were begun, whatever their dates say."""
+
+    class Clock:
+        dates = iter([datetime(2026, 3, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)])
+
+        @classmethod
+        def now(cls, _zone: tzinfo) -> datetime:
+            return next(cls.dates)
+
+    monkeypatch.setattr("kvfuzz.engine.state.datetime", Clock)
+    _save(tmp_path, 100, finished=True)
+    number = _save(tmp_path, 300)
+    with State(tmp_path) as state:
+        past = state.latest("run")
+        assert past is not None
+        assert past.number == number  # --resume goes on with the one that was begun last
+        report = a_report()
+        report.history = state.history(number + 1)
+    assert [(run.started[:10], run.mixes) for run in report.history] == [
+        ("2026-03-01", 100),
+        ("2025-01-01", 300),
+    ]
+    shown = past_runs(report)
+    assert shown is not None
+    assert [row["when"] for row in shown["rows"]] == [
+        "this run",
+        "2025-01-01 00:00",
+        "2026-03-01 00:00",
+    ]
 
 
 def _hold(folder: Path, held: Event, let_go: Event) -> None:
