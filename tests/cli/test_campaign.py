@@ -86,7 +86,7 @@ def test_a_campaign_that_ended_goes_on_for_more_time(tmp_path: Path):
     words = ("run", "--target", "reference", "--examples", "300", "--json", "o.json", "--seed", "4")
     assert kvfuzz(*words, cwd=tmp_path).code == 0
     before = _surface(tmp_path)
-    result = kvfuzz("run", "--resume", "--budget", "5s", "--json", "o.json", cwd=tmp_path)
+    result = kvfuzz("run", "--resume", "--budget", "3s", "--json", "o.json", cwd=tmp_path)
     assert result.code == 0
     assert result.out.endswith("0 new findings, 0 known. Seed 4.\n")
     after = _surface(tmp_path)
@@ -145,15 +145,17 @@ def test_enough_findings_end_a_run(tmp_path: Path):
     assert all(len(finding["scenario"]["mix"]) <= 3 for finding in report["findings"])
 
 
+@pytest.mark.slow
 def test_several_targets_share_a_budget_of_time(tmp_path: Path):
     words = ("--target", "reference", "--target", f"{SABOTAGE}:talks", "--target", UNIFORM)
-    result = kvfuzz("run", *words, "--budget", "12s", "--json", "o.json", cwd=tmp_path)
+    result = kvfuzz("run", *words, "--budget", "6s", "--json", "o.json", cwd=tmp_path)
     assert result.code == 1
     mixes = [_surface(tmp_path, target=number)["mixes"] for number in range(3)]
     assert min(mixes) > 0
     assert sum(mixes) == _stored(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_profile_ci_is_the_same_each_time(tmp_path: Path):
     for name in ("1.json", "2.json"):
         result = kvfuzz(
@@ -174,7 +176,8 @@ def test_the_profile_ci_is_the_same_each_time(tmp_path: Path):
 )
 def test_a_nightly_that_tried_next_to_nothing_fails(tmp_path: Path, planner: str, sentence: str):
     target = f"tests.cli.planners:{planner}"
-    words = ("run", "--target", target, "--no-ledger", "--budget", "8s")
+    mixes = "20" if planner == "dawdles" else "1500"
+    words = ("run", "--target", target, "--no-ledger", "--examples", mixes)
     assert kvfuzz(*words, cwd=tmp_path).code == 0
     result = kvfuzz(*words, "--profile", "nightly", cwd=tmp_path)
     assert result.code == 3

@@ -37,7 +37,7 @@ def _filled_in(line: str) -> str:
 
 @pytest.mark.parametrize("line", _lines())
 def test_a_line_can_be_parsed(line: str):
-    _, name, *words = shlex.split(line)
+    _, name, *words = shlex.split(line, comments=True)
     command = _GROUP.commands[name]
     if words:
         context = command.make_context(name, words)

@@ -226,6 +226,7 @@ def test_three_at_a_time_in_one_folder(tmp_path: Path):
     assert _rows(tmp_path, "SELECT count(*) FROM finding") == [(3,)]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_going_on_is_not_gone_on_with(tmp_path: Path):
     path = tmp_path / "reports" / STATE_FILE
     words = ("run", "--target", "reference", "--budget", "60s", "--jobs", "1")
