@@ -69,8 +69,8 @@ def drawn(session: Session, number: int, mixes: st.SearchStrategy[Scenario]) -> 
     return MOST
 
 
-def naive() -> st.SearchStrategy[Scenario]:
-    """What one writes first: names to specs, every field by itself."""
+def naive(fewest: int = 1, most: int = 16) -> st.SearchStrategy[Scenario]:
+    """What one writes first: names to specs, every field by itself; so many layers."""
     plain = {
         "block_size": st.sampled_from([16, 32, 64, 128, 256]),
         "num_kv_heads": st.integers(1, 8),
@@ -81,7 +81,7 @@ def naive() -> st.SearchStrategy[Scenario]:
         SlidingWindowMLASpec, **plain, sliding_window=st.sampled_from([128, 512, 1024])
     )
     specs = st.builds(MLAAttentionSpec, **plain) | windows
-    mixes = st.dictionaries(st.text("abcdef", min_size=1), specs, min_size=1, max_size=16)
+    mixes = st.dictionaries(st.text("abcdef", min_size=1), specs, min_size=fewest, max_size=most)
     return mixes.map(lambda mix: Scenario(mix=tuple(mix.items())))
 
 

@@ -3,9 +3,9 @@
     python tests/bench/rivals.py [TARGET]
 
 Prints mixes a CPU second of one process on TARGET (reference unless named),
-all judged by the same invariants as in a search:
+all of about 12 layers, and judged by the same invariants as in a search:
 
-* `kvfuzz run`'s own loop, as in `hot_loop.py`, on mixes of any length;
+* `kvfuzz run`'s own loop, as in `hot_loop.py`;
 * `@given` over `kvfuzz.strategies.spec_mixes`, as in a property test;
 * `@given` over a dictionary of `builds(...)`, every field by itself;
 * atheris, which builds specs of the same fields from random bytes. They are
@@ -25,16 +25,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from kvfuzz.engine.messages import Heartbeat
 from kvfuzz.engine.session import Session, Tally
 from kvfuzz.specs import LayerSpec, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
+from kvfuzz.strategies import layers as layouts
 from kvfuzz.strategies import spec_mixes
 from kvfuzz.targets.load import load, prepare
-from tests.bench.hot_loop import MIXES, turn
+from tests.bench.hot_loop import LAYERS, MIXES, turn
 from tests.bench.mixes_to_bug import naive
 
 TURNS = 3
@@ -77,7 +81,7 @@ def atheris_worker(uri: str, runs: int) -> None:
     def one_input(data: bytes) -> None:
         source = atheris.FuzzedDataProvider(data)
         mix: list[tuple[str, LayerSpec]] = []
-        for number in range(source.ConsumeIntInRange(1, 16)):
+        for number in range(12):
             plain = {
                 "block_size": source.PickValueInList([16, 32, 64, 128, 256]),
                 "num_kv_heads": source.ConsumeIntInRange(1, 8),
@@ -130,13 +134,13 @@ def main() -> None:
     ways: dict[str, Callable[[], float]] = {
         "kvfuzz run": scouted,
         "@given(spec_mixes())": lambda: given_rate(session, spec_mixes(dialect=target.dialect)),
-        "@given(dictionaries(builds))": lambda: given_rate(session, naive()),
+        "@given(dictionaries(builds))": lambda: given_rate(session, naive(12, 12)),
     }
     if importlib.util.find_spec("atheris") is not None:
         ways["atheris"] = lambda: atheris_rate(uri)
     else:
         print("atheris is not installed")
-    with file, heartbeat:
+    with file, heartbeat, mock.patch.object(layouts, "_COUNTS", (LAYERS["12"],)):
         turns = [{name: way() for name, way in ways.items()} for _ in range(TURNS)]
     for name in ways:
         rate = statistics.median(each[name] for each in turns)
