@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -222,7 +223,6 @@ def test_a_database_hands_cases_from_one_to_another(tmp_path: Path):
     ("words", "sentence"),
     [
         (("--database", "http://x"), "--database 'http://x' is neither a folder nor redis://"),
-        (("--database", "redis://:secret@127.0.0.1:1/0"), "redis://127.0.0.1:1/0 cannot be used: "),
         (("--max-findings", "0"), "--max-findings"),
         (("--profile", "hourly"), "No profile is called 'hourly': choose dev, ci, nightly, replay"),
     ],
@@ -231,4 +231,30 @@ def test_mistaken_words(invoke: Invoke, words: tuple[str, ...], sentence: str):
     result = invoke("run", "--target", "reference", "--examples", "1", *words)
     assert (result.code, result.out) == (2, "")
     assert sentence in result.err
+
+
+def _with_redis(invoke: Invoke) -> Result:
+    words = ("--target", "reference", "--examples", "1")
+    return invoke("run", *words, "--database", "redis://:secret@127.0.0.1:1/0")
+
+
+def test_a_server_that_does_not_answer(invoke: Invoke):
+    pytest.importorskip("redis")
+    result = _with_redis(invoke)
+    assert (result.code, result.out) == (2, "")
+    assert "The database redis://127.0.0.1:1/0 cannot be used: " in result.err
     assert "secret" not in result.err
+
+
+def test_packages_that_are_not_installed(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for result, option, extra in (
+        (_with_redis(invoke), "--database redis://...", "redis"),
+        (invoke("run", "--target", "reference", "--dask", "tcp://127.0.0.1:1"), "--dask", "dask"),
+    ):
+        assert (result.code, result.out) == (2, "")
+        package = "redis" if extra == "redis" else "distributed"
+        assert result.err.endswith(
+            f"kvfuzz: {option} needs the package {package}: pip install 'kvfuzz[{extra}]'.\n"
+        )
