@@ -106,9 +106,9 @@ def run(
     plan = msgspec.structs.replace(plan, targets=tuple(target.uri for target in ready.targets))
     shared = SharedCases(open_database(database)) if database is not None else None
     corpus_ = _corpus(stderr, ready, told, shared, use_ledger=plan.use_ledger)
+    crew = crew_of(jobs, dask)
     with State(out) as state:
         campaign = state.go_on(past) if past else state.begin(plan)
-        crew = crew_of(jobs, dask)
         settings = Settings(
             targets=ready.targets,
             surfaces=plan.surfaces,
