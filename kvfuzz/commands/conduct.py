@@ -284,7 +284,8 @@ def _failure(
 ) -> Iterator[str]:
     tally = surface.tally
     where = f"{target.uri}, surface {surface.surface}"
-    if report.interrupted or target.error or (surface.stopped and not tally.mixes):
+    cut_short = report.interrupted or report.enough
+    if cut_short or target.error or (surface.stopped and not tally.mixes):
         return
     if surface.leaks and surface.stopped:
         yield f"{where}: {leaking(surface)}; {surface.stopped}, so it was not searched to its end."

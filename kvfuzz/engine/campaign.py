@@ -138,7 +138,8 @@ class _Conductor:
                 pause()
         finally:
             yield from self._close()
-        if not stop() and not self._enough():
+        self.report.enough = self._enough()
+        if not stop() and not self.report.enough:
             for search in self._searches:
                 search.show()  # also one whose turn never came
         yield from self._shown(self._searches)

@@ -85,13 +85,18 @@ class PastRun(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a run did; `history` are the runs before it, the oldest first."""
+    """What a run did.
+
+    `enough` says that it ended early, since it had found as much as it was to;
+    `history` are the runs before it, the oldest first.
+    """
 
     kvfuzz: str
     seed: int
     targets: list[TargetReport] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     interrupted: bool = False
+    enough: bool = False
     history: list[PastRun] = msgspec.field(default_factory=list)
 
     @property
