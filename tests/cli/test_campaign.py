@@ -35,7 +35,10 @@ def _stored(folder: Path) -> int:
     if not path.exists():
         return 0
     with closing(sqlite3.connect(path, timeout=30)) as db:
-        return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
+        try:
+            return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
+        except sqlite3.OperationalError:  # it has no tables yet
+            return 0
 
 
 def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result, int]:

@@ -168,8 +168,10 @@ def _stored(folder: Path) -> int:
     path = folder / "reports" / STATE_FILE
     if not path.exists():
         return 0
+    rows = []
     with contextlib.closing(sqlite3.connect(path, timeout=30)) as db:
-        rows = db.execute("SELECT snapshot FROM search").fetchall()
+        with contextlib.suppress(sqlite3.OperationalError):  # it has no tables yet
+            rows = db.execute("SELECT snapshot FROM search").fetchall()
     return sum(json.loads(text)["tally"]["mixes"] for (text,) in rows)
 
 
