@@ -169,9 +169,9 @@ def _stored(folder: Path) -> int:
     if not path.exists():
         return 0
     rows = []
-    with contextlib.closing(sqlite3.connect(path, timeout=30)) as db:
-        with contextlib.suppress(sqlite3.OperationalError):  # it has no tables yet
-            rows = db.execute("SELECT snapshot FROM search").fetchall()
+    database = contextlib.closing(sqlite3.connect(path, timeout=30))
+    with contextlib.suppress(sqlite3.OperationalError), database as db:  # it has no tables yet
+        rows = db.execute("SELECT snapshot FROM search").fetchall()
     return sum(json.loads(text)["tally"]["mixes"] for (text,) in rows)
 
 

@@ -92,4 +92,7 @@ def stored_mixes(folder: Path) -> int:
     if not path.exists():
         return 0
     with closing(sqlite3.connect(path, timeout=30)) as db:
-        return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
+        try:
+            return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
+        except sqlite3.OperationalError:  # it has no tables yet
+            return 0
