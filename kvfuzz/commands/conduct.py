@@ -40,7 +40,6 @@ from kvfuzz.targets.uri import default_target
 
 #: More workers than this gain little: one is short of mixes for seconds only.
 _MAX_JOBS = 8
-_MOST_JOBS = 256
 #: Below so many mixes a surface, and so many a second, a nightly tested next to nothing.
 _FLOOR_MIXES = 1_000
 _FLOOR_RATE = 10
@@ -53,7 +52,7 @@ def crew_of(jobs: int | None, dask: str | None = None, most: int | None = None) 
         jobs: Workers, or None for one a core that this process may use, 8 at
             most; of a Dask cluster, for one a thread of its workers.
         dask: Address of a Dask scheduler, or None for this machine.
-        most: More would have nothing to do.
+        most: More would have nothing to do; None is no such bound.
 
     Raises:
         UsageError: The package distributed is missing, or the cluster cannot be used.
@@ -62,7 +61,8 @@ def crew_of(jobs: int | None, dask: str | None = None, most: int | None = None) 
         from kvfuzz.engine.cluster import DaskCrew
 
         return DaskCrew(dask, jobs)
-    return LocalCrew(min(jobs or _default_jobs(), most or _MOST_JOBS))
+    wanted = jobs or _default_jobs()
+    return LocalCrew(wanted if most is None else min(wanted, most))
 
 
 def _default_jobs() -> int:

@@ -15,9 +15,9 @@ from kvfuzz.files import check_writable, printable
 from kvfuzz.findings import Finding
 from kvfuzz.ledger import KnownFinding, find_expected, ledger, ledger_folder, write_entry
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Refusal, outcome_name
-from kvfuzz.reporting.console import count
 from kvfuzz.reporting.mix import align
 from kvfuzz.reporting.terminal import QuietConsole, console
+from kvfuzz.reporting.words import plural
 from kvfuzz.targets.uri import Release, default_target, parse
 
 
@@ -178,4 +178,4 @@ def _update(out: QuietConsole, verdicts: Sequence[Verdict]) -> None:
                 observed[verdict.version] = verdict.observation
         if observed != known.entry.observed:
             write_entry(known, observed)
-    out.say(f"{count(changes, 'observation')} changed in the ledger.")
+    out.say(f"{plural(changes, 'observation')} changed in the ledger.")

@@ -27,8 +27,8 @@ from kvfuzz.engine.state import STATE_FILE, State
 from kvfuzz.errors import UsageError
 from kvfuzz.files import printable
 from kvfuzz.profiles import Profile, named
-from kvfuzz.reporting.console import count
 from kvfuzz.reporting.terminal import QuietConsole, console
+from kvfuzz.reporting.words import plural
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -121,7 +121,7 @@ def run(
             max_findings=max_findings,
             corpus=corpus_,
         )
-        stderr.say(f"seed {settings.seed}, {count(crew.slots, 'worker')}", style="dim")
+        stderr.say(f"seed {settings.seed}, {plural(crew.slots, 'worker')}", style="dim")
         return conduct(
             lambda stop: run_campaign(settings, crew, campaign, stop),
             seed=settings.seed,

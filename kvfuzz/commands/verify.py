@@ -13,8 +13,8 @@ from kvfuzz.engine.records import Plan
 from kvfuzz.engine.state import State
 from kvfuzz.engine.verify_run import Verification, VerifySettings
 from kvfuzz.files import printable
-from kvfuzz.reporting.console import count
 from kvfuzz.reporting.terminal import console
+from kvfuzz.reporting.words import plural
 
 
 def verify(
@@ -64,7 +64,7 @@ def verify(
         layers=layers,
     )
     mixes = mixes_of(layers)
-    stderr.say(f"{mixes:,} mixes a target, {count(crew.slots, 'worker')}", style="dim")
+    stderr.say(f"{mixes:,} mixes a target, {plural(crew.slots, 'worker')}", style="dim")
     with State(out) as state:
         past = state.latest("verify", plan)
         campaign = state.go_on(past) if past and not past.finished else state.begin(plan)

@@ -27,6 +27,8 @@ _SAVE_SECONDS = 1.0
 #: The longest slice of a search's time, when searches outnumber workers: who
 #: still finds is seen on the way; loading a planner is little beside it.
 _SLICE_SECONDS = 30.0
+#: With less left than this no further task is begun: a planner takes about so
+#: long to be loaded.
 _LEAST_SECONDS = 2.0
 #: How much more time than another a search gets that still finds: the other
 #: one, then, never has less than a third of its equal share.

@@ -38,12 +38,12 @@ def open_database(where: str) -> ExampleDatabase:
     from hypothesis.database import DirectoryBasedExampleDatabase
 
     scheme, mark, _ = where.partition("://")
-    if not mark or scheme not in _REDIS:
-        if mark:
-            raise UsageError(
-                f"--database {printable(where)!r} is neither a folder nor redis://HOST:PORT."
-            )
+    if not mark:
         return DirectoryBasedExampleDatabase(where)
+    if scheme not in _REDIS:
+        raise UsageError(
+            f"--database {printable(where)!r} is neither a folder nor redis://HOST:PORT."
+        )
     try:
         from hypothesis.extra.redis import RedisExampleDatabase
         from redis import Redis

@@ -267,7 +267,7 @@ class Campaign:
         Args:
             seconds: Wall-clock seconds that it has taken.
             totals: Sums, for those who look back.
-            snapshots: Those that have changed.
+            snapshots: How far each search has come.
             findings: All of them, by search; those that have changed are written.
             finished: Whether it has done all that it was told.
 

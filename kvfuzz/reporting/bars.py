@@ -12,8 +12,8 @@ import msgspec
 
 from kvfuzz.findings import Finding
 from kvfuzz.outcomes import Group
-from kvfuzz.reporting.matrix import plural
 from kvfuzz.reporting.mix import KIND_LOOKS
+from kvfuzz.reporting.words import plural
 from kvfuzz.specs import LayerSpec
 
 #: Bars of a picture; a mix that has not been shrunk may have thousands of layers.

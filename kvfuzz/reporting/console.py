@@ -19,15 +19,11 @@ from kvfuzz.outcomes import OUTCOME_NAMES
 from kvfuzz.reporting.matrix import is_verification, spread
 from kvfuzz.reporting.mix import align, mix_table
 from kvfuzz.reporting.terminal import QuietConsole
+from kvfuzz.reporting.words import plural
 
 #: New findings printed in full; and those that have a line in the end.
 MAX_FULL = 20
 MAX_LINES = 100
-
-
-def count(number: int, noun: str) -> str:
-    """`1 layer`, `2 layers`, `1,024 layers`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) -> None:
@@ -49,7 +45,7 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
     if len(new) > 1:
         _print_index(out, shown, paths)
     known_ids = {finding.id for finding in known}
-    verdict = f"{count(len(new), 'new finding')}, {len(known_ids)} known."
+    verdict = f"{plural(len(new), 'new finding')}, {len(known_ids)} known."
     if not is_verification(report):
         verdict += f" Seed {report.seed}."
     out.say(verdict, style="bold red" if new else "bold green")
@@ -59,7 +55,7 @@ def _print_index(out: QuietConsole, findings: Sequence[Finding], paths: Mapping[
     """Print a line a finding, for those who do not scroll up, and what is not printed."""
     rows = []
     for finding in findings[:MAX_LINES]:
-        layers = count(len(finding.scenario), "layer")
+        layers = plural(len(finding.scenario), "layer")
         where = paths.get(path_key(finding), "")
         rows.append((finding.id, printable(finding.target), layers, printable(where)))
     for line in align(rows, frozenset()):
@@ -100,7 +96,7 @@ def covered(report: SurfaceReport) -> str:
     verified, tally = report.verified, report.tally
     if verified is None:
         return ""
-    patterns = f"{count(verified.patterns, 'pattern')}, {count(verified.layers, 'layer')}"
+    patterns = f"{plural(verified.patterns, 'pattern')}, {plural(verified.layers, 'layer')}"
     broken = [rule.id for rule in invariants_of(report.surface) if tally.violated[rule.id]]
     held = f"violated: {', '.join(broken)}" if broken else "all hold"
     if not verified.finished:
@@ -123,7 +119,7 @@ def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
     tally = report.tally
     outcomes = ", ".join(f"{tally.outcomes[name]:,} {name}" for name in OUTCOME_NAMES)
     out.say(
-        f"{count(tally.mixes, 'mix').replace('mixs', 'mixes')} in {report.seconds:.1f} s, "
+        f"{plural(tally.mixes, 'mix', 'mixes')} in {report.seconds:.1f} s, "
         f"{report.mixes_per_second:,.0f} a second"
     )
     out.say(f"outcomes: {outcomes}")
@@ -168,7 +164,7 @@ def print_finding(out: QuietConsole, finding: Finding, path: str) -> None:
     said = [("claim", finding.claim), ("got", finding.got), ("expected", finding.expected)]
     out.pairs([(label, printable(text)) for label, text in said], indent=2)
     kind = "minimal mix" if finding.shrunk else "mix, not shrunk"
-    out.say(f"  {kind}, {count(len(finding.scenario), 'layer')}:")
+    out.say(f"  {kind}, {plural(len(finding.scenario), 'layer')}:")
     groups = finding.groups or None
     for line in mix_table(finding.scenario, finding.pages, groups):
         out.say(f"    {line}")

@@ -36,7 +36,6 @@ from kvfuzz.reporting.matrix import (
     failure,
     is_verification,
     judge_cell,
-    plural,
     severity,
     spread,
     status_of,
@@ -45,6 +44,7 @@ from kvfuzz.reporting.matrix import (
 from kvfuzz.reporting.mix import KIND_LOOKS
 from kvfuzz.reporting.shape_tables import shapes_by_surface
 from kvfuzz.reporting.timeline import Timeline
+from kvfuzz.reporting.words import plural
 
 #: Findings shown in full; of the others a line each. A run may have thousands.
 MAX_FULL = 60

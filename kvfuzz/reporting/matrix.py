@@ -16,6 +16,7 @@ from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import Invariant
 from kvfuzz.ledger import find_known
+from kvfuzz.reporting.words import plural
 
 #: Reasons of the ledger that make a known finding no bug of the planner's.
 _MEANT = ("by-design", "invariant-too-strong")
@@ -125,11 +126,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
     kind: Literal["fail", "incomplete", "pass"]
     sentence: str
-
-
-def plural(number: int, noun: str, nouns: str = "") -> str:
-    """`1 mix`, `2 mixes`, `1,024 mixes`."""
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def verdict(report: Report) -> Verdict:

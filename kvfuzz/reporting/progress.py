@@ -9,8 +9,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from kvfuzz.engine.events import Event, FindingMade, Searching, TargetStarted
 from kvfuzz.files import printable
-from kvfuzz.reporting.console import count, path_key
+from kvfuzz.reporting.console import path_key
 from kvfuzz.reporting.terminal import QuietConsole
+from kvfuzz.reporting.words import plural
 
 #: Findings that have lines of their own.
 MAX_LINES = 100
@@ -57,7 +58,7 @@ class _View:
                 self._err.say(f"over {MAX_LINES} findings: further ones are kept as they are met")
             return
         name = f"{finding.id} on {printable(finding.target)}"
-        layers = count(len(finding.scenario), "layer")
+        layers = plural(len(finding.scenario), "layer")
         if finding.status == "known":
             if first:
                 self._err.say(f"known: {name}")
@@ -131,9 +132,9 @@ class LiveView(_View):
         took = time.monotonic() - self._began
         counts = [f"{mixes:,} mixes", f"{mixes / took:,.0f}/s"]
         if len(self._counted) > 1:
-            counts.append(count(len(self._counted), "search").replace("searchs", "searches"))
+            counts.append(plural(len(self._counted), "search", "searches"))
         if self._met:
-            counts.append(count(len(self._met), "finding"))
+            counts.append(plural(len(self._met), "finding"))
         if left is None:
             total = None if self._mixes is None else float(self._mixes * len(self._counted))
             done = float(mixes)

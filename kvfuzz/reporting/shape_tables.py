@@ -12,8 +12,8 @@ from typing import Any
 
 from kvfuzz.engine.events import Report
 from kvfuzz.engine.shapes import GROUP_NAMES, LAYER_NAMES, RATIO_NAMES, Shapes
-from kvfuzz.reporting.matrix import plural
 from kvfuzz.reporting.mix import KIND_LOOKS
+from kvfuzz.reporting.words import plural
 from kvfuzz.specs import DTYPE_BYTES
 
 #: Shades of the heat map, beside that of 0.

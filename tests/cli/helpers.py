@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kvfuzz.engine.state import STATE_FILE
 
 SABOTAGE = "tests.sabotage.planners"
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +43,32 @@ def start(*words: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
         env=environment(),
         **options,
     )
+
+
+def stored_mixes(folder: Path) -> int:
+    """Mixes that the state in a folder says are done; it can be read at any time."""
+    path = folder / "reports" / STATE_FILE
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path, timeout=30)) as db:
+        try:
+            return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
+        except sqlite3.OperationalError:  # it has no tables yet
+            return 0
+
+
+def stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result, int]:
+    """A command that is sent a signal once more mixes than `above` are done; and how many then."""
+    with start(*words, cwd=folder) as process:
+        deadline = time.monotonic() + 60
+        while stored_mixes(folder) <= above:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert "Traceback" not in out + err
+    return Result(process.returncode, out, err), stored_mixes(folder)
 
 
 def kvfuzz(*words: str, cwd: Path) -> Result:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import sys
-import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvfuzz.engine.state import STATE_FILE
-from tests.cli.helpers import SABOTAGE, Result, kvfuzz, layer, start, window, write_case
+from tests.cli.helpers import (
+    SABOTAGE,
+    Result,
+    kvfuzz,
+    layer,
+    stopped,
+    stored_mixes,
+    window,
+    write_case,
+)
 
 Invoke = Callable[..., Result]
 
@@ -29,40 +35,14 @@ def _surface(folder: Path, name: str = "o.json", target: int = 0) -> dict[str, A
     return {key: value for key, value in surface.items() if "second" not in key}
 
 
-def _stored(folder: Path) -> int:
-    """Mixes that the state says are done; it can be read at any time."""
-    path = folder / "reports" / STATE_FILE
-    if not path.exists():
-        return 0
-    with closing(sqlite3.connect(path, timeout=30)) as db:
-        try:
-            return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
-        except sqlite3.OperationalError:  # it has no tables yet
-            return 0
-
-
-def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result, int]:
-    """A run that is sent a signal once it has done more mixes than `above`; and how many."""
-    with start(*words, cwd=folder) as process:
-        deadline = time.monotonic() + 60
-        while _stored(folder) <= above:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    assert "Traceback" not in out + err
-    return Result(process.returncode, out, err), _stored(folder)
-
-
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_and_counts_nothing_twice(tmp_path: Path):
     """Killed, then interrupted, then left to its end: as if nothing had happened."""
     words = ("run", "--target", SLOW, "--examples", "20000", "--seed", "5", "--json", "o.json")
     go_on = ("run", "--resume", "--json", "o.json", "--jobs")
-    result, killed = _stopped(signal.SIGKILL, 3_000, tmp_path, *words, "--jobs", "1")
+    result, killed = stopped(signal.SIGKILL, 3_000, tmp_path, *words, "--jobs", "1")
     assert result.code == -signal.SIGKILL
-    result, interrupted = _stopped(signal.SIGINT, killed, tmp_path, *go_on, "2")
+    result, interrupted = stopped(signal.SIGINT, killed, tmp_path, *go_on, "2")
     assert result.code == 130
     assert "stopped; this goes on from here: kvfuzz run --resume --out reports\n" in result.err
     assert killed < interrupted < 20_000
@@ -153,7 +133,7 @@ def test_several_targets_share_a_budget_of_time(tmp_path: Path):
     assert result.code == 1
     mixes = [_surface(tmp_path, target=number)["mixes"] for number in range(3)]
     assert min(mixes) > 0
-    assert sum(mixes) == _stored(tmp_path)
+    assert sum(mixes) == stored_mixes(tmp_path)
 
 
 @pytest.mark.slow

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,12 @@ from kvfuzz.engine.enumerator import Enumerator
 from kvfuzz.engine.messages import Message, Progress, Shrunk, VerifyJob
 from kvfuzz.engine.places import Coverage, Place
 from kvfuzz.engine.session import Session, Tally
-from kvfuzz.engine.state import STATE_FILE
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import all_invariants
 from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.targets.base import NeutralPlanner, NeutralTarget
 from kvfuzz.targets.load import Prepared
-from tests.cli.helpers import SABOTAGE, Result, kvfuzz, start
+from tests.cli.helpers import SABOTAGE, Result, kvfuzz, stopped, stored_mixes
 from tests.sabotage import planners
 
 Invoke = Callable[..., Result]
@@ -139,7 +135,7 @@ def test_the_reference_holds(tmp_path: Path):
     assert list(checked) == [rule.id for rule in all_invariants()]
     assert checked["deterministic"] == checked["pure"] == checked["plan-or-refusal"] == 794
     assert checked["order-free"] == 794 - 4  # a single layer has one order
-    assert _stored(tmp_path) == 794
+    assert stored_mixes(tmp_path) == 794
 
 
 def test_a_finding_is_one_like_any_other(tmp_path: Path):
@@ -163,34 +159,11 @@ def _counted(surface: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     return outcomes, violated
 
 
-def _stored(folder: Path) -> int:
-    """Mixes that the state of a verification says are done; it can be read at any time."""
-    path = folder / "reports" / STATE_FILE
-    if not path.exists():
-        return 0
-    rows = []
-    database = contextlib.closing(sqlite3.connect(path, timeout=30))
-    with contextlib.suppress(sqlite3.OperationalError), database as db:  # it has no tables yet
-        rows = db.execute("SELECT snapshot FROM search").fetchall()
-    return sum(json.loads(text)["tally"]["mixes"] for (text,) in rows)
-
-
 def _stopped(number: int, above: int, folder: Path, *words: str) -> tuple[Result, int]:
-    """A run that is sent a signal once it has done more mixes than `above`; and how many."""
-    with start(*words, cwd=folder) as process:
-        deadline = time.monotonic() + 60
-        done = 0
-        while done <= above:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-            done = _stored(folder)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    assert "Traceback" not in out + err
-    done = _stored(folder)
+    """As `stopped`, in the middle of the patterns of four layers."""
+    result, done = stopped(number, above, folder, *words)
     assert above < done < patterns.mixes(4)
-    return Result(process.returncode, out, err), done
+    return result, done
 
 
 @pytest.mark.slow

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from kvfuzz.engine.state import STATE_FILE
 from tests.cli.helpers import Result, environment
 from tests.cluster.servers import wait_until
 
@@ -84,15 +81,3 @@ def report_of(folder: Path) -> dict[str, Any]:
     kept = ("id", "fingerprint", "status", "scenario", "got", "shrunk")
     findings = [{key: finding[key] for key in kept} for finding in report["findings"]]
     return {"surfaces": surfaces, "findings": findings}
-
-
-def stored_mixes(folder: Path) -> int:
-    """Mixes that the state of a run says are done; it can be read at any time."""
-    path = folder / "reports" / STATE_FILE
-    if not path.exists():
-        return 0
-    with closing(sqlite3.connect(path, timeout=30)) as db:
-        try:
-            return int(db.execute("SELECT sum(mixes) FROM campaign").fetchone()[0] or 0)
-        except sqlite3.OperationalError:  # it has no tables yet
-            return 0

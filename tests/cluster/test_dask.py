@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import SABOTAGE
+from tests.cli.helpers import SABOTAGE, stored_mixes
 from tests.cluster.conftest import NewCluster
-from tests.cluster.runs import GO, Run, report_of, stored_mixes, told
+from tests.cluster.runs import GO, Run, report_of, told
 from tests.cluster.servers import Cluster, jobs_of, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kvfuzz import __version__
+from tests.cli.helpers import stored_mixes
 from tests.cluster.conftest import NewCluster
-from tests.cluster.runs import GO, Run, report_of, stored_mixes, told
+from tests.cluster.runs import GO, Run, report_of, told
 from tests.cluster.servers import Cluster, free_port
 
 pytestmark = pytest.mark.cluster

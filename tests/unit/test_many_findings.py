@@ -24,7 +24,6 @@ from kvfuzz.reporting.terminal import QuietConsole
 from tests.report_samples import HOSTILE, lost, reordered, surface
 from tests.unit.campaigns import (
     LIMITS,
-    ROOT,
     assert_case,
     report_of,
     run,
@@ -50,11 +49,6 @@ def a_flood() -> Report:
     """Many findings of one rule, and one of another at the end."""
     target = TargetReport(uri=HOSTILE, version="1.0", surfaces=[surface(MANY, {"partition": MANY})])
     return Report(kvfuzz="0.0.1", seed=7, targets=[target], findings=[*many(MANY), reordered()])
-
-
-@pytest.fixture
-def _planners_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # in the workers
 
 
 def _limits(**fields: int) -> Limits:

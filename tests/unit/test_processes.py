@@ -15,7 +15,6 @@ import pytest
 
 from kvfuzz.engine.events import Event, FindingMade, Searching
 from tests.unit.campaigns import (
-    ROOT,
     assert_case,
     descendants,
     report_of,
@@ -24,10 +23,7 @@ from tests.unit.campaigns import (
     tally_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def _planners_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # in the workers
+pytestmark = pytest.mark.usefixtures("_planners_importable")
 
 
 @pytest.mark.slow

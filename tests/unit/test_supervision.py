@@ -20,7 +20,6 @@ from kvfuzz.outcomes import Crash
 from tests.unit.campaigns import (
     LIMITS,
     MIXES,
-    ROOT,
     assert_case,
     descendants,
     kinds,
@@ -31,11 +30,7 @@ from tests.unit.campaigns import (
     tally_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def _planners_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # in the workers
-
+pytestmark = pytest.mark.usefixtures("_planners_importable")
 
 #: Planner -> symptom, and what was got.
 INCIDENTS = {
