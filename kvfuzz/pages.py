@@ -86,12 +86,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def lacks(self, spec: LayerSpec) -> str | None:
         """Why `spec` cannot be expressed in this dialect, or None if it can."""
-        names = self.fields.get(spec.kind)
+        kind = spec.kind
+        names = self.fields.get(kind)
         if names is None:
-            return f"no spec class for the kind {spec.kind}"
-        for name, default in _lacking(spec.kind, names):
+            return f"no spec class for the kind {kind}"
+        for name, default in _lacking(kind, names):
             if getattr(spec, name) != default:
-                return f"no field {name} in the spec class of {spec.kind}"
+                return f"no field {name} in the spec class of {kind}"
         if spec.kv_quant_mode not in self.quant_modes:
             return f"no quantisation mode {spec.kv_quant_mode}"
         return None

@@ -13,7 +13,7 @@ when Python code builds a struct: strategies build what is valid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -111,12 +111,8 @@ class AttentionSpec(
     compress_ratio: Count = 1
     model_version: ShortText | None = None
 
-    @property
-    def kind(self) -> str:
-        """The JSON tag: which kind of layer this is."""
-        tag = type(self).__struct_config__.tag
-        assert isinstance(tag, str)
-        return tag
+    #: Which kind of layer this is; the JSON tag, too.
+    kind: ClassVar[str]
 
 
 class MLAAttentionSpec(AttentionSpec, frozen=True, kw_only=True, tag="mla_attention"):
@@ -131,6 +127,8 @@ class MLAAttentionSpec(AttentionSpec, frozen=True, kw_only=True, tag="mla_attent
             non-causal block of queries.
     """
 
+    kind = "mla_attention"
+
     sliding_window: Count | None = None
     attention_chunk_size: Count | None = None
     non_causal: bool = False
@@ -144,6 +142,8 @@ class SlidingWindowMLASpec(AttentionSpec, frozen=True, kw_only=True, tag="slidin
         sliding_window: Window in tokens.
         extra_retained_tokens: Tokens kept below the window, not attended.
     """
+
+    kind = "sliding_window_mla"
 
     sliding_window: Count
     extra_retained_tokens: Natural = 0

@@ -45,11 +45,8 @@ _LOOSE: Final = "loose"
 #: about half of the mixes have all seven.
 _V4_KEPT: Final = 5
 
-#: Drawings of classes that the fast source has in hand at once, and mixes that
-#: it makes of one, at most. Of a loose one it makes one: what is rare about
-#: those are the classes.
+#: Drawings of classes that the fast source has in hand at once.
 POOL: Final = 64
-LAYOUTS: Final = 2
 #: One drawing in so many is a loose one, as is about one mix of any shape.
 _EVERY_LOOSE: Final = 3
 
@@ -74,6 +71,8 @@ _MOST_CLASSES: Final = 6
 #: a window each, then the window of the last class that has one: models have
 #: one window in many layers. A class that must be there reads "no further" as full MLA.
 _STOP: Final = 6
+#: The same of a loose mix, whose classes are many: they have little in common by design.
+_STOP_LOOSE: Final = 4
 _FIRST_WINDOW: Final = 20
 _FIRST_AGAIN: Final = _FIRST_WINDOW + len(WINDOWS)
 _LAST_KIND: Final = _FIRST_AGAIN + 3
@@ -158,8 +157,11 @@ def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[Laye
     dialect = tables.dialect
     loose = shape == _LOOSE
     free = shape == "free" or loose
+    stop = _STOP_LOOSE if loose else _STOP
     base = PAGE_SIZES[choose(0, len(PAGE_SIZES) - 1)]
-    mla_block, window_block = _TIES[choose(0, len(_TIES) - 1)]
+    tie = choose(0, len(_TIES) - 1)
+    # A loose class has a block of its own, but for the simplest of mixes.
+    mla_block, window_block = _TIES[len(_TIES) - 1 if loose and tie else tie]
     specs: list[LayerSpec] = []
     differ = shape not in ("mixed", "near-miss")
     cls: SpecClass | None = None
@@ -168,7 +170,7 @@ def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[Laye
         # Asked also when there can be no further class: a mix that a class
         # was cut out of has to read its choices in the same places.
         first = choose(0, _LAST_KIND)
-        if len(specs) == most or (first < _STOP and len(specs) >= (1 if free else 2)):
+        if len(specs) == most or (first < stop and len(specs) >= (1 if free else 2)):
             break
         # Both kinds are promised, so the second class has not the first one's.
         other_than = cls if len(specs) == 1 and not free else None
@@ -329,20 +331,21 @@ def stream(
     dialect: Dialect = FULL_DIALECT,
     shape: Shape = "any",
     max_layers: int = MOST_LAYERS,
+    layouts: int = 1,
     record: bool = False,
 ) -> Iterator[tuple[list[int], Scenario]]:
-    """Mixes without end from the fast source, several of each drawing of classes.
+    """Mixes without end from the fast source.
 
     Drawing classes and translating them for a planner takes as long as a call
     of it; another layout of the same classes takes next to nothing. Layouts
-    of one drawing are `POOL` mixes apart, so that the first mixes of a stream
-    have nothing in common, and no two of them are equal.
+    of one drawing are `POOL` mixes apart, and no two of them are equal.
 
     Args:
         choices: The source.
         dialect: As for `build_mix`, and so the next two.
         shape: See there.
         max_layers: See there.
+        layouts: Mixes that are made of one drawing of classes, at most.
         record: Whether to note choices.
 
     Yields:
@@ -354,7 +357,7 @@ def stream(
         place = turn % POOL
         loose = place % _EVERY_LOOSE == _EVERY_LOOSE - 1
         kept = pool[place]
-        if kept is None or loose or turn // POOL % LAYOUTS == 0:
+        if kept is None or turn // POOL % layouts == 0:
             if record:
                 choices.record()
             drawing = draw_classes(

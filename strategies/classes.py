@@ -28,6 +28,8 @@ from kvfuzz.strategies.fields import EXTRAS, MISSES, Change, Fields, changes_of,
 #: Fifth choice of a class: none, one or two fields beyond the plain ones.
 _ONE_EXTRA: Final = 17
 TWO_EXTRAS: Final = 19
+#: Block sizes of loose classes: the usual ones.
+_LOOSE_BLOCKS: Final = 5
 #: Tokens a stored state of a loose class that is compressed.
 _COMPRESSED: Final = 4
 
@@ -102,10 +104,10 @@ class SpecClass(msgspec.Struct):
             answer: From 0 to 23: the head size, and whether it is compressed.
             dialect: What must be able to express it; None if it cannot.
         """
-        block = self.block or BLOCKS[self.split % len(BLOCKS)]
+        block = self.block or BLOCKS[self.split % _LOOSE_BLOCKS]
         fields: Fields = {
             "block_size": block,
-            "num_kv_heads": HEADS[self.split // len(BLOCKS) % len(HEADS)],
+            "num_kv_heads": HEADS[self.split // _LOOSE_BLOCKS % len(HEADS)],
             "head_size": HEAD_SIZES[answer % 8],
             "dtype": self.dtype,
         }

@@ -31,7 +31,7 @@ _PATTERNS: Final = (
     "runs",
     "last",
     "first",
-    *("odd",) * 2,
+    *("odd",) * 4,
     "shuffled",
     "shuffled-runs",
     *("scattered",) * 7,

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -26,7 +26,7 @@ from kvfuzz.engine.isolate import isolated
 from kvfuzz.engine.shapes import SHAPES_SHARE, Shapes
 from kvfuzz.errors import HarnessFault
 from kvfuzz.invariants import Violation, invariants_of
-from kvfuzz.outcomes import Crash, NotExpressible, Outcome, outcome_name
+from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Plan, outcome_name
 from kvfuzz.pages import page_size_bytes
 from kvfuzz.specs import LayerSpec, Scenario
 from kvfuzz.targets.base import Target
@@ -38,7 +38,7 @@ CALLS_AGAIN_SHARE = 8
 _KEPT_SPECS = 20_000
 
 
-class _Native(NamedTuple):
+class _Native(msgspec.Struct, frozen=True, gc=False):
     """A spec translated for the target, with its state before any call."""
 
     spec: LayerSpec
@@ -133,16 +133,14 @@ class Session:
         ]
 
     def _native(self, spec: LayerSpec) -> _Native | NotExpressible:
-        entry = self._natives.get(spec)
-        if entry is None:
-            made = self._translated(spec)
-            if isinstance(made, NotExpressible):
-                return made
-            entry = made
-            if len(self._natives) >= _KEPT_SPECS:
-                self._natives.clear()
-            self._natives[spec] = entry
-        return entry
+        found = self._natives.get(spec)
+        if found is None:
+            found = self._translated(spec)
+            if type(found) is _Native:
+                if len(self._natives) >= _KEPT_SPECS:
+                    self._natives.clear()
+                self._natives[spec] = found
+        return found
 
     def _translated(self, spec: LayerSpec) -> _Native | NotExpressible:
         lacks = self.target.dialect.lacks(spec)
@@ -169,14 +167,15 @@ class Session:
             is not expressible, the layers before the first that is not.
         """
         used: dict[int, _Native] = {}
+        kept = self._natives.get
         mix: dict[str, Any] = {}
         pages: dict[str, int] = {}
         for name, spec in specs:
             # By identity first: most layers share a spec with one before them.
             entry = used.get(id(spec))
             if entry is None:
-                found = self._native(spec)
-                if isinstance(found, NotExpressible):
+                found = kept(spec) or self._native(spec)
+                if type(found) is NotExpressible:
                     return Answer(found), pages
                 entry = used[id(spec)] = found
             mix[name] = entry.native
@@ -196,51 +195,46 @@ class Session:
         return msgspec.json.decode(data, type=Answer)
 
     def _call(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
-        before = list(mix.items())
-        answer, outcome = self._attempt(classify, self.target.call, self.surface, mix)
-        changed = self._changes(before, mix, used)
-        if outcome is None:
-            # It may be a generator, and so the planner's own code still.
-            blame = partial(unusable_answer, answer)
-            plan, outcome = self._attempt(blame, self.target.normalise, self.surface, answer, mix)
-        return Answer(plan if outcome is None else outcome, changed)
-
-    def _attempt(
-        self,
-        blame: Callable[[BaseException], Outcome],
-        work: Callable[..., Any],
-        *arguments: Any,
-    ) -> tuple[Any, Outcome | None]:
-        """What `work` returns, or else the outcome that its failure is.
-
-        Once it has returned, nothing raises CallStopped any more.
-        """
+        """Once this returns, nothing raises CallStopped any more."""
         watch = self._watch
+        before = mix.copy()
+        changed = None
+        blame: Callable[[BaseException], Outcome] = classify
+        outcome: Outcome
         try:
-            if watch is None:
-                return work(*arguments), None
             try:
-                watch.deadline = time.monotonic() + self.call_seconds
-                return work(*arguments), None
+                if watch is not None:
+                    watch.deadline = time.monotonic() + self.call_seconds
+                answer = self.target.call(self.surface, mix)
+                # It may be a generator, and so the planner's own code still.
+                blame = partial(unusable_answer, answer)
+                changed = self._changes(before, mix, used)
+                pages = {} if changed else {id(entry.native): entry.page for entry in used.values()}
+                outcome = self.target.normalise(self.surface, answer, mix, pages)
             finally:
-                watch.deadline = 0.0
+                if watch is not None:
+                    watch.deadline = 0.0
         except CallStopped as stopped:
-            return None, stopped.outcome
+            outcome = stopped.outcome
         except HarnessFault:
             raise
         except BaseException as error:  # whatever else a planner raises is an outcome
-            return None, blame(error)
+            outcome = blame(error)
+        if type(outcome) is not Plan:
+            changed = self._changes(before, mix, used)
+        return Answer(outcome, changed)
 
     def _changes(
-        self, before: list[tuple[str, Any]], mix: dict[str, Any], used: dict[int, _Native]
+        self, before: dict[str, Any], mix: dict[str, Any], used: dict[int, _Native]
     ) -> str | None:
         changed = None
+        state = self.target.state
         for entry in used.values():
-            if self.target.state(entry.native) != entry.state:
+            if state(entry.native) != entry.state:
                 # Never hand the spoilt object to another mix.
                 self._natives.pop(entry.spec, None)
                 changed = f"a spec of kind {entry.spec.kind} had other field values"
-        if list(mix.items()) != before:
+        if mix != before or [*mix] != [*before]:
             changed = "the dict had other entries"
         return changed
 
@@ -268,6 +262,8 @@ class Session:
         outcome = answer.outcome
         thorough = again or tally is None or answer.changed is not None
         rules = self.invariants if thorough else self._due[number % CALLS_AGAIN_SHARE]
+        if only is not None:
+            rules = [rule for rule in rules if rule.id == only]
         if tally is not None and number % SHAPES_SHARE == 0:
             tally.shapes.count(scenario, pages, outcome)
         tally = tally or Tally()
@@ -277,11 +273,12 @@ class Session:
         checked = tally.checked
         violations = []
         for rule in rules:
-            if (only is None or rule.id == only) and rule.applies(trial):
+            if rule.applies(trial):
                 checked[rule.id] += 1
                 try:
                     rule.check(trial)
                 except rule.violation as violation:
                     tally.violated[rule.id] += 1
-                    violations.append(violation)
+                    # Its frames hold this list: with them it would be a cycle.
+                    violations.append(violation.with_traceback(None))
         return violations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 from kvfuzz.invariants.registry import (
     Trial,
@@ -63,9 +64,10 @@ class PartitionViolation(Violation):
 def partition(trial: Trial) -> None:
     """Judge that groups partition the layers: none lost, none twice, none foreign, none empty."""
     groups = groups_of(trial)
-    names = [name for group in groups for name in group.layers]
+    parts = [group.layers for group in groups]
+    names = [*chain.from_iterable(parts)]
     if len(names) == len(trial.pages) and trial.pages.keys() == set(names):
-        if all(group.layers for group in groups):
+        if () not in parts:
             return
         raise PartitionViolation(
             symptom="empty group", got="a group without layers", expected="none", groups=groups
@@ -104,13 +106,14 @@ def single_page_size(trial: Trial) -> None:
     groups = groups_of(trial)
     for group in groups:
         if len(set(group.pages)) > 1:
-            specs = trial.scenario.specs()
             # A layer that is none of the mix's is `partition`'s business.
-            own = {n: p for n, p in zip(group.layers, group.pages, strict=True) if n in specs}
-            if len(set(own.values())) <= 1:
+            members = zip(group.layers, group.pages, strict=True)
+            own = {name: page for name, page in members if name in trial.pages}
+            pages = dict.fromkeys(own.values())
+            if len(pages) <= 1:
                 continue
-            kinds = sorted({specs[name].kind for name in own})
-            sizes = ", ".join(str(size) for size in dict.fromkeys(own.values()))
+            kinds = sorted({spec.kind for name, spec in trial.scenario.mix if name in own})
+            sizes = ", ".join(map(str, pages))
             raise SinglePageSizeViolation(
                 # Which kinds a mixed group holds tells one bug from another.
                 symptom=f"group of {' and '.join(kinds)}",

@@ -42,8 +42,17 @@ class Target(Protocol):
         """Call the planner itself: what it returns or raises is passed on untouched."""
         ...
 
-    def normalise(self, surface: str, answer: Any, specs: Mapping[str, Any]) -> Plan:
+    def normalise(
+        self, surface: str, answer: Any, specs: Mapping[str, Any], pages: Mapping[int, int]
+    ) -> Plan:
         """The planner's answer as a plan.
+
+        Args:
+            surface: The surface that was called.
+            answer: What it returned.
+            specs: What it was given, by layer name.
+            pages: `id` of a native spec that the call left as it was -> bytes
+                of its page, so that these need not be computed again.
 
         Raises:
             TypeError: The answer is not of the form that the surface returns.
@@ -83,25 +92,25 @@ class NeutralTarget:
         """Call the planner."""
         return self._planner(specs)
 
-    def normalise(self, surface: str, answer: Any, specs: Mapping[str, Any]) -> Plan:
+    def normalise(
+        self, surface: str, answer: Any, specs: Mapping[str, Any], pages: Mapping[int, int]
+    ) -> Plan:
         """Groups with the page sizes of the specs that were given, in bytes."""
         if answer is None:
             return Plan(groups=None)
-        rules = self.dialect.rules
         groups = []
-        sizes: dict[int, int] = {}  # by identity: most layers share a spec with another
+        sizes = dict(pages)  # by identity: most layers share a spec with another
         for group in answer:
             layers = tuple(group)
-            if isinstance(group, str) or not all(isinstance(name, str) for name in layers):
+            if isinstance(group, str) or not all(type(name) is str for name in layers):
                 raise TypeError(f"a group must hold layer names, got {group!r:.80}")
-            pages = []
-            for name in layers:
-                if name not in specs:  # `partition`'s business
-                    pages.append(0)
-                    continue
-                spec = specs[name]
+            members = [specs.get(name) for name in layers]
+            for spec in members:
                 if id(spec) not in sizes:
-                    sizes[id(spec)] = page_size_bytes(spec, rules)
-                pages.append(sizes[id(spec)])
-            groups.append(Group(layers=tuple(map(sayable, layers)), pages=tuple(pages)))
-        return Plan(groups=tuple(groups))
+                    # A foreign layer is `partition`'s business.
+                    rules = self.dialect.rules
+                    sizes[id(spec)] = 0 if spec is None else page_size_bytes(spec, rules)
+            if None in members:
+                layers = tuple(map(sayable, layers))
+            groups.append(Group(layers, tuple([sizes[id(spec)] for spec in members])))
+        return Plan(tuple(groups))

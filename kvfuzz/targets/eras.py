@@ -21,6 +21,7 @@ from kvfuzz.errors import TargetError
 from kvfuzz.outcomes import Group, Plan
 from kvfuzz.pages import Dialect, PageRules, page_size_bytes
 from kvfuzz.specs import (
+    DTYPE_BYTES,
     QUANT_MODES,
     LayerSpec,
     MLAAttentionSpec,
@@ -37,8 +38,6 @@ _CLASS_NAMES: Final = {
 _FUNCTION_NAMES: Final = {"pack": "group_and_unify_kv_cache_specs"}
 
 _NO_MODE: Final = "none"
-# Distinct input specs whose page size is kept.
-_KEPT_PAGES: Final = 20_000
 
 # Specs for probing: sizes that no two rules turn into one page size.
 _PLAIN: Final = {"block_size": 256, "num_kv_heads": 3, "head_size": 52, "dtype": "uint8"}
@@ -60,6 +59,14 @@ _VARIATIONS: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
+def _own_page_size(spec: Any) -> int:
+    """Bytes of a page by a native spec's own account."""
+    size = spec.page_size_bytes
+    if type(size) is not int:
+        raise TypeError(f"a page size must be an int, got {type(size).__name__}")
+    return size
+
+
 def _state_getter(cls: type) -> Callable[[Any], Any]:
     """A function from an object of `cls` to all its state, comparable by ==."""
     has_dict = cls.__dictoffset__ != 0
@@ -70,7 +77,8 @@ def _state_getter(cls: type) -> Callable[[Any], Any]:
         for value in vars(base).values()
     )
     if has_dict and not caches:
-        return lambda native: vars(native).copy()
+        # In the order of assignment, which is that of the fields.
+        return lambda native: [*vars(native).values()]
     return operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
 
 
@@ -102,13 +110,13 @@ class VllmTarget:
         modes: type[Enum] | None = getattr(interface, "KVQuantMode", None)
         named = {mode.name.lower(): mode for mode in modes} if modes is not None else {}
         self._modes = {name: named[name] for name in QUANT_MODES if name in named}
+        self._dtypes = {name: getattr(torch, name) for name in DTYPE_BYTES}
         self._functions = {
             surface: getattr(utils, name)
             for surface, name in _FUNCTION_NAMES.items()
             if callable(getattr(utils, name, None)) and len(self._classes) == len(_CLASS_NAMES)
         }
         self.surfaces = tuple(self._functions)
-        self._pages: dict[int, tuple[Any, dict[str, Any], int]] = {}
         self.dialect = Dialect(
             rules=self._probe_rules(),
             fields={kind: entry.fields for kind, entry in self._classes.items()},
@@ -125,11 +133,11 @@ class VllmTarget:
         """
         # A struct of ours leaves out what is at its default.
         values: dict[str, Any] = msgspec.to_builtins(spec)
-        entry = self._classes[values.pop("kind")]
-        values["dtype"] = getattr(torch, spec.dtype)
-        if values.pop("kv_quant_mode", _NO_MODE) != _NO_MODE:
+        cls = self._classes[values.pop("kind")].cls
+        values["dtype"] = self._dtypes[spec.dtype]
+        if spec.kv_quant_mode != _NO_MODE:
             values["kv_quant_mode"] = self._modes[spec.kv_quant_mode]
-        return entry.cls(**values)
+        return cls(**values)
 
     def state(self, native: Any) -> Any:
         """All attribute values of a native spec."""
@@ -139,7 +147,9 @@ class VllmTarget:
         """Call the planner's own function."""
         return self._functions[surface](specs)
 
-    def normalise(self, surface: str, answer: Any, specs: Mapping[str, Any]) -> Plan:
+    def normalise(
+        self, surface: str, answer: Any, specs: Mapping[str, Any], pages: Mapping[int, int]
+    ) -> Plan:
         """The plan that a list of the planner's groups is; None is the plan of no groups.
 
         Raises:
@@ -149,44 +159,23 @@ class VllmTarget:
             return Plan(groups=None)
         if not isinstance(answer, list | tuple):
             raise TypeError(f"a plan must be a list or None, got {type(answer).__name__}")
-        sizes: dict[int, int] = {}  # the answer keeps its specs alive, so that ids are unique
+        sizes = dict(pages)  # the answer keeps its specs alive, so that ids are unique
         groups = []
         for group in answer:
             layers = getattr(group, "kv_cache_specs", None)
             if not isinstance(layers, dict):
                 raise TypeError(f"a group must hold a dict of specs, got {type(group).__name__}")
             names = tuple(layers)
+            members = layers.values()
             if not layers.keys() <= specs.keys():
                 if not all(type(name) is str for name in names):
                     raise TypeError("a group must hold its specs by layer name")
                 names = tuple(map(sayable, names))
-            pages = []
-            for spec in layers.values():
-                size = sizes.get(id(spec))
-                if size is None:
-                    size = sizes[id(spec)] = self._page_size(spec)
-                pages.append(size)
-            groups.append(Group(names, tuple(pages)))
+            for spec in members:
+                if id(spec) not in sizes:
+                    sizes[id(spec)] = _own_page_size(spec)
+            groups.append(Group(names, tuple([sizes[id(spec)] for spec in members])))
         return Plan(tuple(groups))
-
-    def _page_size(self, spec: Any) -> int:
-        """Bytes of a page by the spec's own account; remembered as long as it does not change.
-
-        A page size costs 3 us, and plans hold the same few specs again and
-        again: the ones that they were asked about.
-        """
-        kept = self._pages.get(id(spec))
-        if kept is not None and kept[0] is spec and vars(spec) == kept[1]:
-            return kept[2]
-        size = spec.page_size_bytes
-        if type(size) is not int:
-            raise TypeError(f"a page size must be an int, got {type(size).__name__}")
-        if type(spec) in self._states and hasattr(spec, "__dict__"):
-            if len(self._pages) >= _KEPT_PAGES:
-                self._pages.clear()
-            # Holding the spec keeps its id from going to another one.
-            self._pages[id(spec)] = (spec, vars(spec).copy(), size)
-        return size
 
     def _probed(self, spec: LayerSpec, **fields: Any) -> int | None:
         """The page size of `spec` with other fields; None if it cannot be expressed."""

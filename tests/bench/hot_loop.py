@@ -29,7 +29,7 @@ from unittest import mock
 from kvfuzz.engine.calls import Watch
 from kvfuzz.engine.messages import FuzzJob, Heartbeat
 from kvfuzz.engine.places import CHUNK, Place
-from kvfuzz.engine.scout import Scout
+from kvfuzz.engine.scout import FRESH, Scout
 from kvfuzz.engine.session import CALLS_AGAIN_SHARE, Session, Tally
 from kvfuzz.findings import fingerprint
 from kvfuzz.specs import Scenario
@@ -68,10 +68,10 @@ def turn(
             target=prepared,
             surface="pack",
             seed=seed,
-            start=Place(0, 0),
+            start=Place(FRESH, 0),
             stride=1,
             deadline=None,
-            mixes=MIXES,
+            mixes=FRESH * CHUNK + MIXES,
             witnesses={},
             done=[],
             claims=claims,

@@ -119,7 +119,7 @@ def seed(target: Target, specs: dict[str, LayerSpec]) -> Any:
     """The plan for a mix as lists of layers and pages; None if the planner takes none of it."""
     natives = {name: target.translate(spec) for name, spec in specs.items()}
     before = [target.state(native) for native in natives.values()]
-    plan = target.normalise("pack", target.call("pack", natives), natives)
+    plan = target.normalise("pack", target.call("pack", natives), natives, {})
     assert [target.state(native) for native in natives.values()] == before
     return None if plan.groups is None else msgspec.to_builtins(plan.groups)
 

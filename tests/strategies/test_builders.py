@@ -120,7 +120,7 @@ def test_the_stream_of_a_seed_is_pinned() -> None:
     digest = sha256()
     for scenario in mixes(200):
         digest.update(msgspec.json.encode(scenario))
-    assert digest.hexdigest()[:16] == "f1971d0861928d35"
+    assert digest.hexdigest()[:16] == "51831a8281538fc7"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -134,12 +134,13 @@ def test_what_the_stream_records_builds_the_same_mix(dialect: Dialect) -> None:
 
 def test_layouts_of_one_drawing_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builders, "POOL", 1)  # layouts of one drawing follow each other
+    made = (mix for _, mix in stream(SeededChoices(0), shape="mixed", layouts=4))
     several = [
         list(group)
-        for _, group in groupby(mixes(1000, shape="mixed"), lambda m: {id(spec) for _, spec in m})
+        for _, group in groupby(islice(made, 1000), lambda m: {id(spec) for _, spec in m})
     ]
-    assert max(map(len, several)) == builders.LAYOUTS
-    assert sum(map(len, several)) / len(several) > 1.8
+    assert max(map(len, several)) == 4
+    assert sum(map(len, several)) / len(several) > 3
     for group in several:
         assert len(set(group)) == len(group)
 

@@ -147,12 +147,12 @@ def test_a_target_of_it(make: Callable[..., Path]):
     assert target.dialect.quant_modes == {"none", "nvfp4"}
     assert target.dialect.rules == PageRules(value_head=False)
     natives = {name: target.translate(spec) for name, spec in SPECS.items()}
-    plan = target.normalise("pack", target.call("pack", natives), natives)
+    plan = target.normalise("pack", target.call("pack", natives), natives, {})
     assert plan == Plan((Group(("mla", "window"), (1024, 128)),))
     # Again, now that the page sizes are remembered.
-    assert target.normalise("pack", target.call("pack", natives), natives) == plan
+    assert target.normalise("pack", target.call("pack", natives), natives, {}) == plan
     assert target.call("pack", {"none": natives["mla"]}) is None
-    assert target.normalise("pack", None, natives) == Plan(None)
+    assert target.normalise("pack", None, natives, {}) == Plan(None)
 
 
 def test_a_spec_that_was_written_into_is_seen(planner: PlannerModules):
@@ -161,11 +161,11 @@ def test_a_spec_that_was_written_into_is_seen(planner: PlannerModules):
     before = target.state(native)
     specs = {"a": native}
     answer = target.call("pack", specs)
-    assert target.normalise("pack", answer, specs) == Plan((Group(("a",), (1024,)),))
+    assert target.normalise("pack", answer, specs, {}) == Plan((Group(("a",), (1024,)),))
     assert target.state(native) == before
     object.__setattr__(native, "head_size", 16)
     assert target.state(native) != before
-    assert target.normalise("pack", answer, specs) == Plan((Group(("a",), (2048,)),))
+    assert target.normalise("pack", answer, specs, {}) == Plan((Group(("a",), (2048,)),))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_spec_that_was_written_into_is_seen(planner: PlannerModules):
 def test_other_answers_are_type_errors(planner: PlannerModules, answer: Any, message: str):
     target = adapt(*planner, "it", "0")
     with pytest.raises(TypeError, match=message):
-        target.normalise("pack", answer, {})
+        target.normalise("pack", answer, {}, {})
 
 
 def test_layers_must_have_names(planner: PlannerModules):
@@ -187,7 +187,7 @@ def test_layers_must_have_names(planner: PlannerModules):
     native = target.translate(SPECS["mla"])
     group = planner.interface.UniformTypeKVCacheSpecs({7: native})
     with pytest.raises(TypeError, match="by layer name"):
-        target.normalise("pack", [group], {"a": native})
+        target.normalise("pack", [group], {"a": native}, {})
 
 
 def test_no_function_no_surface(planner: PlannerModules):

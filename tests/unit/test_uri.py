@@ -161,7 +161,7 @@ def test_factory_of_a_neutral_planner(module: Any):
     target = module("__version__ = '7'\ndef make(): return lambda specs: [list(specs)]\n")
     specs = {"a": target.translate(SPEC)}
     answer = target.call("pack", specs)
-    assert target.normalise("pack", answer, specs) == Plan((Group(("a",), (1024,)),))
+    assert target.normalise("pack", answer, specs, {}) == Plan((Group(("a",), (1024,)),))
     assert (target.version, target.surfaces) == ("7", ("pack",))
 
 
