@@ -53,11 +53,11 @@ _EVERY_LOOSE: Final = 3
 #: Shapes that "any" is made of, by their shares; simplest first. "free" has
 #: no promise: one layer, one kind, no full MLA layer, anything.
 _ANY: Final = (
-    *("uniform",) * 13,
-    *("mixed",) * 6,
-    *("near-miss",) * 8,
-    *("free",) * 4,
-    *(_V4,) * 3,
+    *("uniform",) * 15,
+    *("mixed",) * 9,
+    *("near-miss",) * 6,
+    *("free",) * 6,
+    *(_V4,) * 2,
     *(_LOOSE,) * 18,
 )
 
@@ -70,9 +70,9 @@ _MOST_CLASSES: Final = 6
 #: First choice of a class: below _STOP no further class, then full MLA, then
 #: a window each, then the window of the last class that has one: models have
 #: one window in many layers. A class that must be there reads "no further" as full MLA.
-_STOP: Final = 6
+_STOP: Final = 5
 #: The same of a loose mix, whose classes are many: they have little in common by design.
-_STOP_LOOSE: Final = 4
+_STOP_LOOSE: Final = 2
 _FIRST_WINDOW: Final = 20
 _FIRST_AGAIN: Final = _FIRST_WINDOW + len(WINDOWS)
 _LAST_KIND: Final = _FIRST_AGAIN + 3

@@ -19,7 +19,7 @@ MOST_LAYERS: Final = 64
 
 #: Ranges of layer counts, each equally common: few; some; about a dozen, as
 #: the planners' own tests have, or two; anything.
-_COUNTS: Final = ((1, 4), (1, 12), (9, 24), (1, MOST_LAYERS))
+_COUNTS: Final = ((1, 6), (7, 20), (12, 32), (1, MOST_LAYERS))
 
 #: Layers in order: (name, spec).
 Layers: TypeAlias = list[tuple[str, LayerSpec]]
@@ -31,10 +31,10 @@ _PATTERNS: Final = (
     "runs",
     "last",
     "first",
-    *("odd",) * 4,
+    *("odd",) * 6,
     "shuffled",
     "shuffled-runs",
-    *("scattered",) * 7,
+    *("scattered",) * 5,
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from math import inf
 from pathlib import Path
@@ -192,11 +192,11 @@ class Scout:
             done = job.coverage.of(chunk)
             if done >= size:
                 continue
-            mixes = islice(self._mixes(chunk), size)
+            mixes: Iterable[tuple[list[int], Scenario]] = islice(self._mixes(chunk), size)
             if chunk >= FRESH:
                 # All at once: built and judged by turns, each would drive the
                 # other's code and data out of the processor's caches.
-                mixes = iter(list(mixes))
+                mixes = list(mixes)
             for number, (_, scenario) in enumerate(mixes):
                 place = Place(chunk, number)
                 if number >= done and not (job.skip and place in job.skip):

@@ -120,7 +120,7 @@ def test_the_stream_of_a_seed_is_pinned() -> None:
     digest = sha256()
     for scenario in mixes(200):
         digest.update(msgspec.json.encode(scenario))
-    assert digest.hexdigest()[:16] == "51831a8281538fc7"
+    assert digest.hexdigest()[:16] == "7092c05d441b9e1d"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
