@@ -188,8 +188,8 @@ def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[Laye
         extras = extras_of(choose, tables.extras[kind])
         block = mla_block if window is None else window_block
         cls = SpecClass(window, relation.data, dtype, split, block)
-        if loose and not extras and (spec := cls.loose(answer, dialect)) is not None:
-            specs.append(spec)
+        if loose and not extras:
+            specs.append(cls.loose(answer, dialect))
             continue
         if relation.miss is not None:
             differ = True

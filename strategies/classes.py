@@ -97,26 +97,35 @@ class SpecClass(msgspec.Struct):
             sliding_window=self.window,
         )
 
-    def loose(self, answer: int, dialect: Dialect) -> LayerSpec | None:
-        """A spec whose fields do not follow from the page; compressed once in three times.
+    def loose(self, answer: int, dialect: Dialect) -> LayerSpec:
+        """A spec whose fields do not follow from the page; compressed about once in three times.
 
         Args:
             answer: From 0 to 23: the head size, and whether it is compressed.
-            dialect: What must be able to express it; None if it cannot.
+            dialect: What must be able to express it.
         """
         block = self.block or BLOCKS[self.split % _LOOSE_BLOCKS]
-        fields: Fields = {
-            "block_size": block,
-            "num_kv_heads": HEADS[self.split // _LOOSE_BLOCKS % len(HEADS)],
-            "head_size": HEAD_SIZES[answer % 8],
-            "dtype": self.dtype,
-        }
-        if self.window is not None:
-            fields["sliding_window"] = self.window
+        heads = HEADS[self.split // _LOOSE_BLOCKS % len(HEADS)]
+        head = HEAD_SIZES[answer % 8]
         kind = "mla_attention" if self.window is None else "sliding_window_mla"
-        if answer >= 16 and "compress_ratio" in dialect.fields[kind] and block % _COMPRESSED == 0:
-            fields["compress_ratio"] = _COMPRESSED
-        return finish(kind, fields, dialect)
+        compressed = answer >= 16 and "compress_ratio" in dialect.fields[kind]
+        ratio = _COMPRESSED if compressed and block % _COMPRESSED == 0 else 1
+        if self.window is None:
+            return MLAAttentionSpec(
+                block_size=block,
+                num_kv_heads=heads,
+                head_size=head,
+                dtype=self.dtype,
+                compress_ratio=ratio,
+            )
+        return SlidingWindowMLASpec(
+            block_size=block,
+            num_kv_heads=heads,
+            head_size=head,
+            dtype=self.dtype,
+            compress_ratio=ratio,
+            sliding_window=self.window,
+        )
 
     def changed(self, changes: list[Change], dialect: Dialect, page: int | None) -> LayerSpec:
         """With `changes`, padded to `page` if it is given; without them if that cannot be."""

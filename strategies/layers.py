@@ -38,6 +38,10 @@ _PATTERNS: Final = (
 )
 
 
+#: Those that a further choice shifts.
+_SHIFTED: Final = frozenset(("shuffled", "shuffled-runs", "scattered"))
+
+
 @lru_cache(maxsize=16384)
 def _order(pattern: str, specs: int, count: int, shift: int) -> tuple[int, ...]:
     """For each of `count` layers, the index of its spec; each of `specs` occurs."""
@@ -74,8 +78,9 @@ def lay_out(choose: Choose, specs: list[LayerSpec], most: int) -> Layers:
         most: The largest number of layers.
     """
     kinds = len(specs)
-    count = min(max(choose(*_COUNTS[choose(0, len(_COUNTS) - 1)]), kinds), most)
+    low, high = _COUNTS[choose(0, len(_COUNTS) - 1)]
+    count = min(max(choose(low, high), kinds), most)
     pattern = _PATTERNS[choose(0, len(_PATTERNS) - 1)]
-    shift = choose(1, 31) if pattern.startswith(("shuffled", "scattered")) else 1
+    shift = choose(1, 31) if pattern in _SHIFTED else 1
     order = _order(pattern, kinds, count, shift)
-    return list(zip(_NAMES, [specs[i] for i in order], strict=False))
+    return list(zip(_NAMES, [specs[i] for i in order]))  # noqa: B905 - the names are more

@@ -192,7 +192,7 @@ class Scout:
             done = job.coverage.of(chunk)
             if done >= size:
                 continue
-            mixes: Iterable[tuple[list[int], Scenario]] = islice(self._mixes(chunk), size)
+            mixes: Iterable[tuple[list[int], Scenario]] = islice(self._built(chunk), size)
             if chunk >= FRESH:
                 # All at once: built and judged by turns, each would drive the
                 # other's code and data out of the processor's caches.
@@ -202,7 +202,7 @@ class Scout:
                 if number >= done and not (job.skip and place in job.skip):
                     yield place, scenario
 
-    def _mixes(self, chunk: int, *, record: bool = False) -> Iterator[tuple[list[int], Scenario]]:
+    def _built(self, chunk: int, *, record: bool = False) -> Iterator[tuple[list[int], Scenario]]:
         """The choices, if they are to be noted, and mixes of a chunk."""
         choices = SeededChoices(self._seed, chunk)
         layouts = 1 if chunk < FRESH else _LAYOUTS
@@ -259,7 +259,7 @@ class Scout:
 
     def _rebuild(self, place: Place) -> tuple[list[int], Scenario]:
         """The choices of the mix at `place`, and the mix."""
-        return next(islice(self._mixes(place.chunk, record=True), place.number, None))
+        return next(islice(self._built(place.chunk, record=True), place.number, None))
 
     def shrink(self, place: Place, digest: str) -> Finding | None:
         """The minimal finding of that fingerprint, from the mix at `place`.

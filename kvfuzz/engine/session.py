@@ -133,14 +133,15 @@ class Session:
         ]
 
     def _native(self, spec: LayerSpec) -> _Native | NotExpressible:
-        found = self._natives.get(spec)
-        if found is None:
-            found = self._translated(spec)
-            if type(found) is _Native:
-                if len(self._natives) >= _KEPT_SPECS:
-                    self._natives.clear()
-                self._natives[spec] = found
-        return found
+        kept = self._natives.get(spec)
+        if kept is not None:
+            return kept
+        made = self._translated(spec)
+        if isinstance(made, _Native):
+            if len(self._natives) >= _KEPT_SPECS:
+                self._natives.clear()
+            self._natives[spec] = made
+        return made
 
     def _translated(self, spec: LayerSpec) -> _Native | NotExpressible:
         lacks = self.target.dialect.lacks(spec)
@@ -174,10 +175,13 @@ class Session:
             # By identity first: most layers share a spec with one before them.
             entry = used.get(id(spec))
             if entry is None:
-                found = kept(spec) or self._native(spec)
-                if type(found) is NotExpressible:
-                    return Answer(found), pages
-                entry = used[id(spec)] = found
+                entry = kept(spec)
+                if entry is None:
+                    made = self._native(spec)
+                    if isinstance(made, NotExpressible):
+                        return Answer(made), pages
+                    entry = made
+                used[id(spec)] = entry
             mix[name] = entry.native
             pages[name] = entry.page
         return self._answer(mix, used), pages

@@ -67,19 +67,19 @@ def _own_page_size(spec: Any) -> int:
     return size
 
 
-def _state_getter(cls: type) -> Callable[[Any], Any]:
-    """A function from an object of `cls` to all its state, comparable by ==."""
-    has_dict = cls.__dictoffset__ != 0
+def _values(native: Any) -> list[Any]:
+    """All that an object holds, in the order in which it was set."""
+    return [*native.__dict__.values()]
+
+
+def _holds_fields_only(cls: type) -> bool:
+    """Whether the dict of an object of `cls` changes only if its fields do."""
     # A cached property writes into the object's dict when it is first read.
-    caches = any(
+    return cls.__dictoffset__ != 0 and not any(
         isinstance(value, functools.cached_property)
         for base in cls.__mro__
         for value in vars(base).values()
     )
-    if has_dict and not caches:
-        # In the order of assignment, which is that of the fields.
-        return lambda native: [*vars(native).values()]
-    return operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
 
 
 class _SpecClass:
@@ -88,7 +88,6 @@ class _SpecClass:
     def __init__(self, cls: type) -> None:
         self.cls = cls
         self.fields = frozenset(field.name for field in dataclasses.fields(cls) if field.init)
-        self.state = _state_getter(cls)
 
 
 class VllmTarget:
@@ -106,7 +105,17 @@ class VllmTarget:
             for kind, name in _CLASS_NAMES.items()
             if dataclasses.is_dataclass(getattr(interface, name, None))
         }
-        self._states = {entry.cls: entry.state for entry in self._classes.values()}
+        classes = [entry.cls for entry in self._classes.values()]
+        fields = {
+            cls: operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
+            for cls in classes
+        }
+        #: See `Target`. One function, and not a choice a spec: each call asks it of each spec.
+        self.state: Callable[[Any], Any] = (
+            _values
+            if all(map(_holds_fields_only, classes))
+            else lambda native: fields[type(native)](native)
+        )
         modes: type[Enum] | None = getattr(interface, "KVQuantMode", None)
         named = {mode.name.lower(): mode for mode in modes} if modes is not None else {}
         self._modes = {name: named[name] for name in QUANT_MODES if name in named}
@@ -138,10 +147,6 @@ class VllmTarget:
         if spec.kv_quant_mode != _NO_MODE:
             values["kv_quant_mode"] = self._modes[spec.kv_quant_mode]
         return cls(**values)
-
-    def state(self, native: Any) -> Any:
-        """All attribute values of a native spec."""
-        return self._states[type(native)](native)
 
     def call(self, surface: str, specs: dict[str, Any]) -> Any:
         """Call the planner's own function."""

@@ -95,8 +95,8 @@ def test_a_search_is_given_up_after_so_many(tmp_path: Path):
     assert len(list(settings.cases.iterdir())) == len(report.findings)
     again = report_of(run(settings, resume=True))
     # It may find a few more before what is known is taken over, and shrink what was in hand.
-    known = [finding.fingerprint for finding in report.findings]
-    assert [finding.fingerprint for finding in again.findings[: len(known)]] == known
+    known = {finding.fingerprint for finding in report.findings}
+    assert known <= {finding.fingerprint for finding in again.findings}
     assert again.targets[0].surfaces[0].stopped == f"{len(again.findings):,} findings"
 
 
