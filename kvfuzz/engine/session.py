@@ -184,11 +184,11 @@ class Session:
                 used[id(spec)] = entry
             mix[name] = entry.native
             pages[name] = entry.page
-        return self._answer(mix, used), pages
+        if self._isolate:
+            return self._isolated(mix, used), pages
+        return self._call(mix, used), pages
 
-    def _answer(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
-        if not self._isolate:
-            return self._call(mix, used)
+    def _isolated(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
         data = isolated(
             lambda: msgspec.json.encode(self._call(mix, used)),
             seconds=self.call_seconds,
