@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from math import inf
 from pathlib import Path
@@ -53,6 +53,8 @@ _COLLECT = 100_000
 #: of one drawing of spec classes, which is a third faster.
 FRESH = 8
 _LAYOUTS = 4
+# Mixes of those first chunks that are built before one is judged.
+_FIRST_BATCH = 16
 
 _RESTART_MIXES = 500
 _RESTARTS = 3
@@ -192,15 +194,16 @@ class Scout:
             done = job.coverage.of(chunk)
             if done >= size:
                 continue
-            mixes: Iterable[tuple[list[int], Scenario]] = islice(self._built(chunk), size)
-            if chunk >= FRESH:
-                # All at once: built and judged by turns, each would drive the
-                # other's code and data out of the processor's caches.
-                mixes = list(mixes)
-            for number, (_, scenario) in enumerate(mixes):
-                place = Place(chunk, number)
-                if number >= done and not (job.skip and place in job.skip):
-                    yield place, scenario
+            mixes = (scenario for _, scenario in islice(self._built(chunk), size))
+            numbers = count()
+            # Many at a time: built, translated and judged by turns, each would
+            # drive the others' code and data out of the processor's caches.
+            while batch := list(islice(mixes, _FIRST_BATCH if chunk < FRESH else CHUNK)):
+                self._session.prepare(batch)
+                for scenario, number in zip(batch, numbers, strict=False):
+                    place = Place(chunk, number)
+                    if number >= done and not (job.skip and place in job.skip):
+                        yield place, scenario
 
     def _built(self, chunk: int, *, record: bool = False) -> Iterator[tuple[list[int], Scenario]]:
         """The choices, if they are to be noted, and mixes of a chunk."""
