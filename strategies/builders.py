@@ -27,6 +27,7 @@ from kvfuzz.strategies.classes import (
     Tables,
     build_spec,
     extras_of,
+    loose_spec,
     tables_of,
 )
 from kvfuzz.strategies.factors import DTYPES, PAGE_SIZES, SPLITS, WINDOWS
@@ -75,7 +76,7 @@ _STOP: Final = 5
 _STOP_LOOSE: Final = 2
 _FIRST_WINDOW: Final = 20
 _FIRST_AGAIN: Final = _FIRST_WINDOW + len(WINDOWS)
-_LAST_KIND: Final = _FIRST_AGAIN + 3
+_LAST_KIND: Final = _FIRST_AGAIN + 11
 
 #: States a block that the full MLA classes and the windows have in common;
 #: None for none. Blocks are seldom equal by chance, and planners need them so.
@@ -182,15 +183,15 @@ def _classes(choose: Choose, tables: Tables, shape: str, most: int) -> list[Laye
         answer = choose(0, _RELATIONS - 1)
         if not specs and shape != "uniform" and not loose:
             answer = 0
-        relation = _relation(shape, answer, base, len(misses), pads=tables.pads)
         dtype = DTYPES[choose(0, len(DTYPES) - 1)]
         split = choose(0, SPLITS - 1)
         extras = extras_of(choose, tables.extras[kind])
         block = mla_block if window is None else window_block
-        cls = SpecClass(window, relation.data, dtype, split, block)
         if loose and not extras:
-            specs.append(cls.loose(answer, dialect))
+            specs.append(loose_spec(window, dtype, answer, split, block, dialect))
             continue
+        relation = _relation(shape, answer, base, len(misses), pads=tables.pads)
+        cls = SpecClass(window, relation.data, dtype, split, block)
         if relation.miss is not None:
             differ = True
             specs.append(cls.changed([misses[relation.miss]], dialect, None))

@@ -97,36 +97,6 @@ class SpecClass(msgspec.Struct):
             sliding_window=self.window,
         )
 
-    def loose(self, answer: int, dialect: Dialect) -> LayerSpec:
-        """A spec whose fields do not follow from the page; compressed about once in three times.
-
-        Args:
-            answer: From 0 to 23: the head size, and whether it is compressed.
-            dialect: What must be able to express it.
-        """
-        block = self.block or BLOCKS[self.split % _LOOSE_BLOCKS]
-        heads = HEADS[self.split // _LOOSE_BLOCKS % len(HEADS)]
-        head = HEAD_SIZES[answer % 8]
-        kind = "mla_attention" if self.window is None else "sliding_window_mla"
-        compressed = answer >= 16 and "compress_ratio" in dialect.fields[kind]
-        ratio = _COMPRESSED if compressed and block % _COMPRESSED == 0 else 1
-        if self.window is None:
-            return MLAAttentionSpec(
-                block_size=block,
-                num_kv_heads=heads,
-                head_size=head,
-                dtype=self.dtype,
-                compress_ratio=ratio,
-            )
-        return SlidingWindowMLASpec(
-            block_size=block,
-            num_kv_heads=heads,
-            head_size=head,
-            dtype=self.dtype,
-            compress_ratio=ratio,
-            sliding_window=self.window,
-        )
-
     def changed(self, changes: list[Change], dialect: Dialect, page: int | None) -> LayerSpec:
         """With `changes`, padded to `page` if it is given; without them if that cannot be."""
         spec = self.plain()
@@ -146,6 +116,43 @@ class SpecClass(msgspec.Struct):
         if page is None or page == self.page:
             return spec
         return msgspec.structs.replace(spec, page_size_padded=page)
+
+
+def loose_spec(
+    window: int | None, dtype: DType, answer: int, split: int, block: int | None, dialect: Dialect
+) -> LayerSpec:
+    """A spec whose fields do not follow from a page; compressed about once in three times.
+
+    Args:
+        window: Its window in tokens, or None for full MLA.
+        dtype: Its dtype.
+        answer: From 0 to 23: the head size, and whether it is compressed.
+        split: Below SPLITS: the block size, if that is free, and the KV heads.
+        block: Its block size, or None.
+        dialect: What must be able to express it.
+    """
+    block = block or BLOCKS[split % _LOOSE_BLOCKS]
+    heads = HEADS[split // _LOOSE_BLOCKS % len(HEADS)]
+    head = HEAD_SIZES[answer % 8]
+    kind = "mla_attention" if window is None else "sliding_window_mla"
+    compressed = answer >= 16 and "compress_ratio" in dialect.fields[kind]
+    ratio = _COMPRESSED if compressed and block % _COMPRESSED == 0 else 1
+    if window is None:
+        return MLAAttentionSpec(
+            block_size=block,
+            num_kv_heads=heads,
+            head_size=head,
+            dtype=dtype,
+            compress_ratio=ratio,
+        )
+    return SlidingWindowMLASpec(
+        block_size=block,
+        num_kv_heads=heads,
+        head_size=head,
+        dtype=dtype,
+        compress_ratio=ratio,
+        sliding_window=window,
+    )
 
 
 def extras_of(choose: Choose, extras: tuple[Change, ...]) -> list[Change]:
