@@ -20,7 +20,16 @@ from kvfuzz.errors import UsageError
 from kvfuzz.files import decode_json, printable, read_bytes, write_atomically
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import get_invariant
-from kvfuzz.specs import KINDS, LayerName, LayerSpec, Scenario, scenario_to_json
+from kvfuzz.specs import (
+    KINDS,
+    LayerName,
+    LayerSpec,
+    Scenario,
+    ShortText,
+    Value,
+    open_spec,
+    scenario_to_json,
+)
 from kvfuzz.surfaces import SURFACES
 
 FORMAT = 1
@@ -51,27 +60,45 @@ def _layer_decoder() -> Any:
     return Union[wires]  # noqa: UP007 - made at run time
 
 
-def scenario_from_wire(wire: WireScenario, where: str) -> Scenario:
+class _OpenLayer(msgspec.Struct, frozen=True):
+    """What a layer of an open spec says beside its fields."""
+
+    name: LayerName
+    kind: ShortText
+
+
+def _layer(data: Any, surface: str) -> tuple[str, LayerSpec]:
+    """A layer's name and spec; of the packer's kinds on `pack`, else an open one."""
+    if surface == "pack":
+        named = msgspec.convert(data, _layer_decoder())
+        cls = KINDS[named.kind]
+        return named.name, cls(**{f: getattr(named, f) for f in cls.__struct_fields__})
+    layer = msgspec.convert(data, _OpenLayer)
+    fields = msgspec.convert(
+        {name: value for name, value in data.items() if name not in ("name", "kind")},
+        dict[ShortText, Value],
+    )
+    return layer.name, open_spec(layer.kind, fields)
+
+
+def scenario_from_wire(wire: WireScenario, surface: str, where: str) -> Scenario:
     """The scenario that a file's `scenario` object states.
 
     Raises:
         UsageError: A layer is not of a known form, or a name stands twice.
     """
     mix: dict[str, LayerSpec] = {}
-    for index, layer in enumerate(wire.mix):
+    for index, data in enumerate(wire.mix):
         place = f"$.scenario.mix[{index}]"
         try:
-            named = msgspec.convert(layer, _layer_decoder())
+            name, spec = _layer(data, surface)
         except msgspec.ValidationError as error:
             text = str(error)
             text = text.replace("`$", f"`{place}") if "`$" in text else f"{text} - at `{place}`"
             raise UsageError(f"{where}: {printable(text)}.") from None
-        if named.name in mix:
-            raise UsageError(
-                f"{where}: layer name {named.name!r} stands twice - at `{place}.name`."
-            )
-        cls = KINDS[named.kind]
-        mix[named.name] = cls(**{f: getattr(named, f) for f in cls.__struct_fields__})
+        if name in mix:
+            raise UsageError(f"{where}: layer name {name!r} stands twice - at `{place}.name`.")
+        mix[name] = spec
     return Scenario(mix=tuple(mix.items()))
 
 
@@ -126,7 +153,7 @@ def decode_case(data: bytes, shown: str, form: type[CaseT]) -> tuple[CaseT, Scen
         get_invariant(case.invariant)
     if case.surface not in SURFACES:
         raise UsageError(f"{shown}: there is no surface {case.surface!r} - at `$.surface`.")
-    return case, scenario_from_wire(case.scenario, shown)
+    return case, scenario_from_wire(case.scenario, case.surface, shown)
 
 
 def case_text(finding: Finding) -> bytes:

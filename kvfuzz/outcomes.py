@@ -6,17 +6,33 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kvfuzz.specs import OpenSpec
 
-class Group(msgspec.Struct, frozen=True, gc=False):
+
+class Merged(msgspec.Struct, frozen=True, gc=False):
+    """One spec made of those of several layers, as the planner's own objects hold them.
+
+    Attributes:
+        given: The specs that went in, each once.
+        made: The one that came out.
+    """
+
+    given: tuple[OpenSpec, ...]
+    made: OpenSpec
+
+
+class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Layers that a planner put together, in its order.
 
     Attributes:
         layers: Names of the layers.
         pages: Page size in bytes of each of them in the plan.
+        merged: What their specs were merged into, if the surface tells.
     """
 
     layers: tuple[str, ...]
     pages: tuple[int, ...]
+    merged: Merged | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, tag="plan", gc=False):

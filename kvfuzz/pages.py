@@ -15,11 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from kvfuzz.catalogue import Catalogue, lacks
 from kvfuzz.specs import (
     DTYPE_BYTES,
     KINDS,
     QUANT_MODES,
     LayerSpec,
+    OpenSpec,
     Scenario,
     SlidingWindowMLASpec,
 )
@@ -78,14 +80,18 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         fields: Kind -> names of the fields that its spec class has. A kind
             that is missing does not exist there.
         quant_modes: Names of the quantisation modes it knows.
+        catalogue: What open specs it can be told.
     """
 
     rules: PageRules
     fields: dict[str, frozenset[str]]
     quant_modes: frozenset[str]
+    catalogue: Catalogue = {}
 
     def lacks(self, spec: LayerSpec) -> str | None:
         """Why `spec` cannot be expressed in this dialect, or None if it can."""
+        if isinstance(spec, OpenSpec):
+            return lacks(self.catalogue, spec)
         kind = spec.kind
         names = self.fields.get(kind)
         if names is None:

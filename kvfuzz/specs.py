@@ -5,6 +5,10 @@ layer's KV cache needs, with the field names and meanings that vLLM's spec
 classes have had between 0.20 and 0.28; how many bytes a page of it takes is
 `kvfuzz.pages`' business, since releases differ in that.
 
+The two kinds that a packer of MLA mixes plans for have a type each, with
+every field typed; a spec of any other kind, and of those two on surfaces that
+are asked about any class, is an open spec, whose fields are found out.
+
 All types are frozen msgspec structs, so they hash, compare and round-trip
 through JSON. Bounds are checked when JSON is decoded (`kvfuzz.cases`), not
 when Python code builds a struct: strategies build what is valid.
@@ -149,10 +153,56 @@ class SlidingWindowMLASpec(AttentionSpec, frozen=True, kw_only=True, tag="slidin
     extra_retained_tokens: Natural = 0
 
 
-LayerSpec: TypeAlias = MLAAttentionSpec | SlidingWindowMLASpec
+Whole = Annotated[int, msgspec.Meta(ge=-(2**40), le=2**40)]
+_FEW = msgspec.Meta(max_length=64)
+Shape = Annotated[tuple[Whole, ...], _FEW]
+
+#: What a field of an open spec holds. Tuples are shapes, or dtypes by name.
+Value: TypeAlias = (
+    bool | Whole | ShortText | Annotated[tuple[Whole | ShortText | Shape, ...], _FEW] | None
+)
+
+
+class OpenSpec(
+    msgspec.Struct, frozen=True, gc=False, cache_hash=True, tag_field="kind", tag="open"
+):
+    """A layer's spec of any kind that a planner has, with any of its fields.
+
+    The fields are those that a target's own class was found to have
+    (`kvfuzz.catalogue`), so that a class or field of tomorrow's release can be
+    stated. What is not given is at the planner's own default.
+
+    Attributes:
+        named: The kind: the class name without "Spec", in lower case with underscores.
+        fields: (name, value) of each field that is given, in order of name.
+    """
+
+    named: str
+    fields: tuple[tuple[str, Value], ...]
+
+    @property
+    def kind(self) -> str:
+        """Which kind of layer this is."""
+        return self.named
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of a field; None if it is not given."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return dict(self.fields).get(name)
+
+
+def open_spec(kind: str, fields: Mapping[str, Value]) -> OpenSpec:
+    """The open spec of that kind with these fields."""
+    return OpenSpec(kind, tuple(sorted(fields.items())))
+
+
+#: The kinds that a packer of MLA mixes plans for, each with fields of its own.
+PackedSpec: TypeAlias = MLAAttentionSpec | SlidingWindowMLASpec
+LayerSpec: TypeAlias = PackedSpec | OpenSpec
 
 #: Kind name -> spec class, in the order in which they are listed to people.
-KINDS: dict[str, type[LayerSpec]] = {
+KINDS: dict[str, type[PackedSpec]] = {
     "mla_attention": MLAAttentionSpec,
     "sliding_window_mla": SlidingWindowMLASpec,
 }
@@ -184,4 +234,18 @@ def scenario_of(specs: Mapping[str, LayerSpec]) -> Scenario:
 
 def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
     """The scenario as JSON-able data: `{"mix": [{"name", "kind", fields...}]}`."""
-    return {"mix": [{"name": name, **msgspec.to_builtins(spec)} for name, spec in scenario.mix]}
+    return {
+        "mix": [
+            {"name": name, "kind": spec.kind, **spec_fields(spec)} for name, spec in scenario.mix
+        ]
+    }
+
+
+def spec_fields(spec: LayerSpec) -> dict[str, Any]:
+    """The fields of a spec that are not at their default, by name; JSON-able."""
+    if isinstance(spec, OpenSpec):
+        fields: dict[str, Any] = msgspec.to_builtins(dict(spec.fields))
+    else:
+        fields = msgspec.to_builtins(spec)
+        del fields["kind"]
+    return fields

@@ -129,16 +129,24 @@ def show(name: str, out_folder: Path) -> None:
     Raises:
         UsageError: There is no such case, or it is damaged.
     """
+    from rich.text import Text
+
     from kvfuzz.commands.names import find_item
-    from kvfuzz.reporting.mix import picture
+    from kvfuzz.reporting.mix import mix_table, page_sizes, picture
 
     item = find_item(name, out_folder)
     out = console()
-    lines = picture(item.scenario, out.width)
     case = item.case
+    drawn = case.surface == "pack"
+    if drawn:
+        lines = picture(item.scenario, out.width)
+    else:
+        pages = list(page_sizes(item.scenario).values())
+        lines = [Text(line) for line in mix_table(item.scenario, pages)]
     out.say(printable(item.name), style="bold")
     layers = f"{len(item.scenario)} layer{'' if len(item.scenario) == 1 else 's'}"
-    out.say(f"{layers}, surface {case.surface}, grouped by the reference planner")
+    how = ", grouped by the reference planner" if drawn else ""
+    out.say(f"{layers}, surface {case.surface}{how}")
     if case.target:
         version = "" if case.target.endswith(case.version) else f" {case.version}"
         out.say(f"found on {printable(case.target + version)}")

@@ -39,10 +39,9 @@ from kvfuzz.invariants.metamorphic import DeterministicViolation, answered_other
 from kvfuzz.ledger import speaks_of
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
-from kvfuzz.strategies import spec_mixes
-from kvfuzz.strategies.builders import build_mix, stream
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.layers import MOST_LAYERS
+from kvfuzz.strategies.spaces import space_of
 
 _REPORT_SECONDS = 0.2
 # Objects by which a worker grows before it looks for cycles.
@@ -89,6 +88,7 @@ class Scout:
         self._tally = Tally()
         self._end = inf
         self._dialect = session.target.dialect
+        self._space = space_of(session.surface, self._dialect)
 
     def search(self, job: FuzzJob) -> bool:
         """Do the job: send `Violated` and `Shrunk` for each new fingerprint, and counts.
@@ -209,7 +209,7 @@ class Scout:
         """The choices, if they are to be noted, and mixes of a chunk."""
         choices = SeededChoices(self._seed, chunk)
         layouts = 1 if chunk < FRESH else _LAYOUTS
-        return stream(choices, dialect=self._dialect, layouts=layouts, record=record)
+        return self._space.stream(choices, layouts=layouts, record=record)
 
     def _report(self, last: Place | None) -> None:
         self._send(Progress(self._tally, last))
@@ -255,7 +255,7 @@ class Scout:
         """The finding with its reproduction, if the target is vLLM's and it fails there."""
         if finding is None or not speaks_of(self._session.target.uri):
             return finding
-        text = reproduction(finding)
+        text = reproduction(finding, self._dialect.catalogue)
         if text is None or not fails(text):
             return finding
         return msgspec.structs.replace(finding, reproduction=text)
@@ -311,10 +311,10 @@ class Scout:
         def broken(scenario: Scenario) -> Violation | None:
             return still_broken(scenario) if time.monotonic() < deadline else None
 
-        dialect = self._session.target.dialect
+        dialect = self._dialect
         shrunk = simplified(shrunk, broken, dialect)
         for _ in range(_RESTARTS):
-            most_layers = len(shrunk) - is_plain(shrunk)
+            most_layers = len(shrunk) - is_plain(shrunk, dialect)
             recorded = self._small_start(broken, most_layers) if most_layers else None
             if recorded is None:
                 break
@@ -330,7 +330,7 @@ class Scout:
         for number in range(_RESTART_MIXES):
             choices = SeededChoices(number)
             choices.record()
-            mix = build_mix(choices.choose, dialect=self._dialect, max_layers=most_layers)
+            mix = self._space.build(choices.choose, most_layers)
             if broken(mix) is not None:
                 return choices.recorded
         return None
@@ -338,8 +338,6 @@ class Scout:
     def _shrunk(
         self, recorded: list[int], broken: Broken, most_layers: int, deadline: float
     ) -> Scenario | None:
-        mixes = spec_mixes(
-            dialect=self._session.target.dialect, shape="any", max_layers=most_layers
-        )
+        mixes = self._space.strategy(most_layers)
         found = shrink(recorded, mixes, broken, seconds=deadline - time.monotonic())
         return found and found[0]

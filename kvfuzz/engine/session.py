@@ -27,7 +27,6 @@ from kvfuzz.engine.shapes import SHAPES_SHARE, Shapes
 from kvfuzz.errors import HarnessFault
 from kvfuzz.invariants import Violation, invariants_of
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Plan, outcome_name
-from kvfuzz.pages import page_size_bytes
 from kvfuzz.specs import LayerSpec, Scenario
 from kvfuzz.targets.base import Target
 
@@ -123,7 +122,6 @@ class Session:
         self._watch = watch
         self._isolate = isolate
         self._natives: dict[LayerSpec, _Native] = {}
-        self._rules = target.dialect.rules
         again = [rule for rule in self.invariants if rule.calls_again]
         turn_of = {r.id: CALLS_AGAIN_SHARE * i // len(again) for i, r in enumerate(again)}
         #: Rules that are due on a mix, by its number modulo CALLS_AGAIN_SHARE.
@@ -148,8 +146,8 @@ class Session:
         if lacks is not None:
             return NotExpressible(reason=lacks)
         try:
-            page = page_size_bytes(spec, self._rules)
             native = self.target.translate(spec)
+            page = self.target.page_size(spec, native)
         except Exception as error:  # a spec that the target's own class refuses
             return NotExpressible(reason=f"{type(error).__name__}: {error}")
         return _Native(spec, native, self.target.state(native), page)

@@ -13,7 +13,7 @@ import msgspec
 
 from kvfuzz.invariants import Violation
 from kvfuzz.pages import DEFAULTS, Dialect
-from kvfuzz.specs import LayerSpec, Scenario
+from kvfuzz.specs import LayerSpec, OpenSpec, Scenario, open_spec, spec_fields
 from kvfuzz.strategies import constraints
 
 #: The violation sought, if a scenario has it.
@@ -26,11 +26,22 @@ def _renamed(specs: list[LayerSpec]) -> Scenario:
 
 def _plainer(spec: LayerSpec, dialect: Dialect) -> Iterator[LayerSpec]:
     """Valid specs with one field of `spec` at its default."""
+    if isinstance(spec, OpenSpec):
+        # Whether it is valid, the planner's own class will say.
+        for name in _optional(spec, dialect):
+            yield open_spec(spec.kind, {n: v for n, v in spec.fields if n != name})
+        return
     for name, default in DEFAULTS[spec.kind].items():
         if default is not msgspec.NODEFAULT and getattr(spec, name) != default:
             plainer = msgspec.structs.replace(spec, **{name: default})
             if not constraints.broken(plainer, dialect):
                 yield plainer
+
+
+def _optional(spec: OpenSpec, dialect: Dialect) -> list[str]:
+    """The given fields that need not be given."""
+    forms = dialect.catalogue[spec.kind].fields
+    return [name for name, _ in spec.fields if not forms[name].required]
 
 
 def _smaller(scenario: Scenario, dialect: Dialect) -> Iterator[Scenario]:
@@ -54,13 +65,18 @@ def complexity(scenario: Scenario) -> tuple[int, int, int]:
     return len(scenario), len(specs), sum(len(msgspec.json.encode(spec)) for spec in specs)
 
 
-def is_plain(scenario: Scenario) -> bool:
+def is_plain(scenario: Scenario, dialect: Dialect) -> bool:
     """Whether every field that has a default is at it."""
-    return all(
-        default is msgspec.NODEFAULT or getattr(spec, name) == default
+    return not any(
+        _optional(spec, dialect)
+        if isinstance(spec, OpenSpec)
+        else spec_fields(spec).keys() - _required(spec.kind)
         for _, spec in scenario
-        for name, default in DEFAULTS[spec.kind].items()
     )
+
+
+def _required(kind: str) -> set[str]:
+    return {name for name, default in DEFAULTS[kind].items() if default is msgspec.NODEFAULT}
 
 
 def simplified(scenario: Scenario, broken: Broken, dialect: Dialect) -> Scenario:

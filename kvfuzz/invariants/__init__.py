@@ -3,7 +3,7 @@
 Importing this package registers them all.
 """
 
-from kvfuzz.invariants import conduct, grouping, metamorphic  # noqa: F401
+from kvfuzz.invariants import conduct, fidelity, grouping, metamorphic  # noqa: F401
 from kvfuzz.invariants.registry import (
     Invariant,
     Trial,

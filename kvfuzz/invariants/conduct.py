@@ -27,7 +27,7 @@ class PlanOrRefusalViolation(Violation):
     ),
     source="A bare assertion or a hang in engine start-up tells a user nothing to act on.",
     applies_to="every mix that the target can be asked about",
-    surfaces=("pack",),
+    surfaces=("pack", "merge"),
     applies=lambda trial: type(trial.outcome) is not NotExpressible,
 )
 def plan_or_refusal(trial: Trial) -> None:

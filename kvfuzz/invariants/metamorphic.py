@@ -41,7 +41,7 @@ class PureViolation(Violation):
     claim="A call leaves its dict and the specs bit-equal.",
     source="Workers and scheduler plan from the same objects, and specs are frozen dataclasses.",
     applies_to="mixes that were answered or refused",
-    surfaces=("pack",),
+    surfaces=("pack", "merge"),
     applies=_ended_in_order,
 )
 def pure(trial: Trial) -> None:
@@ -66,7 +66,7 @@ class DeterministicViolation(Violation):
     claim="A second call on an equal mix gives an equal answer.",
     source="Each rank plans for itself, and all must come to the plan that the scheduler has.",
     applies_to="mixes that were answered or refused",
-    surfaces=("pack",),
+    surfaces=("pack", "merge"),
     applies=_ended_in_order,
     calls_again=True,
 )

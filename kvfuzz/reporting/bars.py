@@ -12,9 +12,9 @@ import msgspec
 
 from kvfuzz.findings import Finding
 from kvfuzz.outcomes import Group
-from kvfuzz.reporting.mix import KIND_LOOKS
+from kvfuzz.reporting.mix import look_of
 from kvfuzz.reporting.words import plural
-from kvfuzz.specs import LayerSpec
+from kvfuzz.specs import LayerSpec, spec_fields
 
 #: Bars of a picture; a mix that has not been shrunk may have thousands of layers.
 MAX_BARS = 48
@@ -31,6 +31,7 @@ class Bar(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name.
         kind: Spec kind, "" for a layer that is not in the mix.
+        label: The kind's short name.
         letter: The kind's letter, "?" for such a layer.
         page: Page size in bytes.
         length: The bar's length in percent.
@@ -40,6 +41,7 @@ class Bar(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
+    label: str
     letter: str
     page: int
     length: float
@@ -69,10 +71,7 @@ def _words(field: str) -> str:
 
 def _note(spec: LayerSpec) -> str:
     said = [f"{_words(f)} {getattr(spec, f)}" for f in _STATED if getattr(spec, f) is not None]
-    for field in msgspec.structs.fields(spec):
-        value = getattr(spec, field.name)
-        if field.name not in _STATED and value != field.default:
-            said.append(f"{_words(field.name)} {value}")
+    said += [f"{_words(f)} {v}" for f, v in spec_fields(spec).items() if f not in _STATED]
     return ", ".join(said)
 
 
@@ -110,7 +109,8 @@ def picture(finding: Finding) -> Picture:
         return Bar(
             name=name,
             kind=spec.kind if spec else "",
-            letter=KIND_LOOKS[spec.kind][1] if spec else "?",
+            label=look_of(spec.kind)[0] if spec else "unknown kind",
+            letter=look_of(spec.kind)[1] if spec else "?",
             page=page,
             length=round(max(_SHORTEST, _FULL * page / largest), 2),
             note=_note(spec) if spec else "",

@@ -82,7 +82,13 @@ def _notes(report: Report, surface_name: str) -> list[str]:
 
 def _mix_table(finding: Finding) -> list[str]:
     rows = [
-        [f"`{name}`", spec.kind, str(spec.block_size), str(spec.sliding_window or ""), f"{page:,}"]
+        [
+            f"`{name}`",
+            spec.kind,
+            str(spec.block_size or ""),
+            str(spec.sliding_window or ""),
+            f"{page:,}",
+        ]
         for (name, spec), page in zip(finding.scenario.mix, finding.pages, strict=True)
     ]
     table = _table(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from kvfuzz.files import printable
 from kvfuzz.outcomes import Group
 from kvfuzz.pages import FULL_DIALECT, mix_page_sizes
 from kvfuzz.reference import group_and_unify_kv_cache_specs
-from kvfuzz.specs import LayerSpec, Scenario
+from kvfuzz.specs import LayerSpec, OpenSpec, Scenario, spec_fields
 
 #: Spec kind -> its short name, and its letter and colour in pictures.
 KIND_LOOKS = {
@@ -25,12 +24,20 @@ KIND_LOOKS = {
     "sliding_window_mla": ("MLA window", "W", "black on yellow"),
 }
 
+#: How a kind looks that is none of these.
+_OTHER_LOOKS = ("O", "black on white")
+
 #: Fields with a column of their own; others are shown where they are set.
 _COLUMNS = ("block_size", "num_kv_heads", "head_size", "dtype", "sliding_window")
 #: Layers of a table; a mix that has not been shrunk may have hundreds.
 _MAX_ROWS = 40
 _MAX_NAME = 32
 _MIN_BAR = 8
+
+
+def look_of(kind: str) -> tuple[str, str, str]:
+    """The short name of a kind, and its letter and colour in pictures."""
+    return KIND_LOOKS.get(kind) or (printable(kind.replace("_", " ")), *_OTHER_LOOKS)
 
 
 def fit(text: str, width: int) -> str:
@@ -70,16 +77,12 @@ def mix_table(
     rows = [[*head, "group"] if grouped else head]
     also: list[str] = []
     for (name, spec), page in list(zip(scenario, pages, strict=True))[:_MAX_ROWS]:
-        window = "-" if spec.sliding_window is None else f"{spec.sliding_window}"
+        stated = (getattr(spec, field) for field in _COLUMNS)
         row = [
             fit(name, _MAX_NAME),
-            KIND_LOOKS[spec.kind][0],
-            f"{spec.block_size}",
-            f"{spec.num_kv_heads}",
-            f"{spec.head_size}",
-            spec.dtype,
-            window,
-            f"{page:,}",
+            look_of(spec.kind)[0],
+            *("-" if value is None else f"{value}" for value in stated),
+            f"{page:,}" if page else "?",
         ]
         if groups is not None:
             holders = [str(n) for n, group in enumerate(groups, 1) if name in group.layers]
@@ -100,18 +103,20 @@ def mix_table(
 def _other_fields(spec: LayerSpec) -> str:
     """What the spec sets beside the fields that have a column."""
     return ", ".join(
-        f"{field.name}={printable(str(getattr(spec, field.name)))}"
-        for field in msgspec.structs.fields(spec)
-        if field.name not in _COLUMNS and getattr(spec, field.name) != field.default
+        f"{name}={printable(str(value))}"
+        for name, value in spec_fields(spec).items()
+        if name not in _COLUMNS
     )
 
 
 def page_sizes(scenario: Scenario) -> dict[str, int]:
-    """Layer name -> page size in bytes by the reference's rules.
+    """Layer name -> page size in bytes by the reference's rules; 0 if they do not say.
 
     Raises:
         UsageError: A page is padded to less than it holds.
     """
+    if any(isinstance(spec, OpenSpec) for _, spec in scenario):
+        return {name: 0 for name, _ in scenario}
     try:
         return mix_page_sizes(scenario, FULL_DIALECT.rules)
     except ValueError as error:
@@ -150,12 +155,12 @@ def picture(scenario: Scenario, width: int) -> list[Text]:
 
     lines = [line(heads, Text(" " * bar))]
     for number, group in enumerate(groups or [list(specs)], 1):
-        kinds = ", ".join(dict.fromkeys(KIND_LOOKS[specs[name].kind][0] for name in group))
+        kinds = ", ".join(dict.fromkeys(look_of(specs[name].kind)[0] for name in group))
         count = f"{len(group)} layer{'s' if len(group) > 1 else ''}"
         what = f"group {number}" if groups is not None else "not packed"
         lines.append(Text(f"{what}: {kinds}, {count}", style="bold"))
         for name in group:
-            _, letter, style = KIND_LOOKS[specs[name].kind]
+            _, letter, style = look_of(specs[name].kind)
             length = max(1, round(bar * pages[name] / largest))
             lines.append(
                 line(rows[name], Text.assemble((letter * length, style), " " * (bar - length)))

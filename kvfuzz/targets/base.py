@@ -34,6 +34,10 @@ class Target(Protocol):
         """The target's own spec object for a spec that its dialect does not lack."""
         ...
 
+    def page_size(self, spec: LayerSpec, native: Any) -> int:
+        """Bytes of a page of `spec`, of which `native` is the target's own object."""
+        ...
+
     def state(self, native: Any) -> Any:
         """All of a native spec's state, comparable by ==, to see whether a call changed it."""
         ...
@@ -83,6 +87,10 @@ class NeutralTarget:
         """See `Target`, as for the methods below."""
         # A copy, so that a planner that writes into it is seen to do so.
         return msgspec.structs.replace(spec)
+
+    def page_size(self, spec: LayerSpec, native: Any) -> int:
+        """By `kvfuzz.pages`."""
+        return page_size_bytes(spec, self.dialect.rules)
 
     def state(self, native: LayerSpec) -> Any:
         """All fields in order."""

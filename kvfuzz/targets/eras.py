@@ -17,17 +17,20 @@ from typing import Any, Final
 import msgspec
 import torch
 
+from kvfuzz.catalogue import KindForm
 from kvfuzz.errors import TargetError
-from kvfuzz.outcomes import Group, Plan
+from kvfuzz.outcomes import Group, Merged, Plan
 from kvfuzz.pages import Dialect, PageRules, page_size_bytes
 from kvfuzz.specs import (
     DTYPE_BYTES,
     QUANT_MODES,
     LayerSpec,
     MLAAttentionSpec,
+    OpenSpec,
     SlidingWindowMLASpec,
 )
 from kvfuzz.targets.base import sayable
+from kvfuzz.targets.discover import open_classes
 
 #: Kind -> name of its spec class in vllm/v1/kv_cache_interface.py.
 _CLASS_NAMES: Final = {
@@ -36,6 +39,9 @@ _CLASS_NAMES: Final = {
 }
 #: Surface -> name of its function in vllm/v1/core/kv_cache_utils.py.
 _FUNCTION_NAMES: Final = {"pack": "group_and_unify_kv_cache_specs"}
+
+#: The surface of the spec classes themselves.
+_MERGE: Final = "merge"
 
 _NO_MODE: Final = "none"
 
@@ -105,7 +111,9 @@ class VllmTarget:
             for kind, name in _CLASS_NAMES.items()
             if dataclasses.is_dataclass(getattr(interface, name, None))
         }
-        classes = [entry.cls for entry in self._classes.values()]
+        self._open = open_classes(interface)
+        classes = {entry.cls for entry in self._classes.values()}
+        classes |= {entry.cls for entry in self._open.values()}
         fields = {
             cls: operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
             for cls in classes
@@ -125,13 +133,17 @@ class VllmTarget:
             for surface, name in _FUNCTION_NAMES.items()
             if callable(getattr(utils, name, None)) and len(self._classes) == len(_CLASS_NAMES)
         }
-        self.surfaces = tuple(self._functions)
+        self.surfaces = (*self._functions, *([_MERGE] if self._open else []))
         self.dialect = Dialect(
             rules=self._probe_rules(),
             fields={kind: entry.fields for kind, entry in self._classes.items()},
             quant_modes=frozenset(self._modes) | {_NO_MODE},
+            catalogue={
+                kind: KindForm(entry.cls.__name__, entry.forms)
+                for kind, entry in self._open.items()
+            },
         )
-        if self.surfaces:
+        if self._functions:
             self._check_rules()
 
     def translate(self, spec: LayerSpec) -> Any:
@@ -140,6 +152,8 @@ class VllmTarget:
         Only fields that are not at their default are handed over, so that the
         planner's own defaults hold.
         """
+        if isinstance(spec, OpenSpec):
+            return self._open[spec.kind].make(spec)
         # A struct of ours leaves out what is at its default.
         values: dict[str, Any] = msgspec.to_builtins(spec)
         cls = self._classes[values.pop("kind")].cls
@@ -148,8 +162,17 @@ class VllmTarget:
             values["kv_quant_mode"] = self._modes[spec.kv_quant_mode]
         return cls(**values)
 
+    def page_size(self, spec: LayerSpec, native: Any) -> int:
+        """By `kvfuzz.pages`, or of an open spec by its own account."""
+        if isinstance(spec, OpenSpec):
+            return _own_page_size(native)
+        return page_size_bytes(spec, self.dialect.rules)
+
     def call(self, surface: str, specs: dict[str, Any]) -> Any:
-        """Call the planner's own function."""
+        """Call the planner's own function, or the `merge` of its first spec's class."""
+        if surface == _MERGE:
+            natives = list(specs.values())
+            return type(natives[0]).merge(natives)
         return self._functions[surface](specs)
 
     def normalise(
@@ -160,6 +183,8 @@ class VllmTarget:
         Raises:
             TypeError: It is no list of groups with a spec for each layer name.
         """
+        if surface == _MERGE:
+            return self._merged(answer, specs)
         if answer is None:
             return Plan(groups=None)
         if not isinstance(answer, list | tuple):
@@ -181,6 +206,16 @@ class VllmTarget:
                     sizes[id(spec)] = _own_page_size(spec)
             groups.append(Group(names, tuple([sizes[id(spec)] for spec in members])))
         return Plan(tuple(groups))
+
+    def _merged(self, answer: Any, specs: Mapping[str, Any]) -> Plan:
+        """The plan of one group that a merged spec is."""
+        looks = {entry.cls: entry.look for entry in self._open.values()}
+        if type(answer) not in looks:
+            raise TypeError(f"a merge must give a spec of a layer, got {type(answer).__name__}")
+        distinct = {id(spec): spec for spec in specs.values()}.values()
+        given = dict.fromkeys(looks[type(spec)](spec) for spec in distinct)
+        merged = Merged(tuple(given), looks[type(answer)](answer))
+        return Plan((Group(tuple(specs), (_own_page_size(answer),) * len(specs), merged),))
 
     def _probed(self, spec: LayerSpec, **fields: Any) -> int | None:
         """The page size of `spec` with other fields; None if it cannot be expressed."""

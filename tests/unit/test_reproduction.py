@@ -113,7 +113,7 @@ def test_every_rule_of_the_packer_has_a_reproduction():
 
 @pytest.mark.parametrize("invariant", WRONG)
 def test_it_fails_on_the_bug_and_on_nothing_else(vllm: pytest.MonkeyPatch, invariant: str):
-    text = reproduction(_finding(invariant))
+    text = reproduction(_finding(invariant), {})
     assert text is not None
     _plan_with(vllm, WRONG[invariant])
     assert fails(text)
@@ -125,7 +125,7 @@ def test_it_fails_on_the_bug_and_on_nothing_else(vllm: pytest.MonkeyPatch, invar
     "body", ["__import__('signal').raise_signal(9)", "[None for _ in iter(int, 1)]"]
 )
 def test_a_planner_that_never_returns_fails(vllm: pytest.MonkeyPatch, body: str):
-    text = reproduction(_finding("plan-or-refusal"))
+    text = reproduction(_finding("plan-or-refusal"), {})
     assert text is not None
     _plan_with(vllm, body)
     assert fails(text)
@@ -134,7 +134,7 @@ def test_a_planner_that_never_returns_fails(vllm: pytest.MonkeyPatch, body: str)
 def test_a_test_that_does_not_come_to_the_planner_does_not_fail(vllm: pytest.MonkeyPatch):
     _plan_with(vllm, WRONG["uniform-is-none"])
     lacking = {"a": MLAAttentionSpec(**{**_fields(MIX["a"]), "compress_ratio": 4})}
-    text = reproduction(_finding("uniform-is-none", lacking))
+    text = reproduction(_finding("uniform-is-none", lacking), {})
     assert text is not None
     assert "compress_ratio=4" in text
     assert not fails(text)  # the stand-in has no such field
@@ -147,7 +147,7 @@ def _fields(spec: LayerSpec) -> dict[str, object]:
 
 
 def test_the_text():
-    assert reproduction(_finding("uniform-is-none", got="2 groups")) == (
+    assert reproduction(_finding("uniform-is-none", got="2 groups"), {}) == (
         '"""If all layers have one page size, the packer returns None."""\n'
         "\n"
         '# uniform-is-none-00000000, found by kvfuzz on version 1"""\\nimport os.\n'
@@ -186,7 +186,7 @@ def test_the_text():
 def test_hostile_texts_stay_literals(invariant: str):
     evil = "'\"\"\"\n\r\x0c\u2028\\N{BULLET}'); import os; ('{orders}"
     mix = {evil: MLAAttentionSpec(**{**_fields(MIX["a"]), "cache_dtype_str": evil})}
-    text = reproduction(_finding(invariant, mix, got=evil))
+    text = reproduction(_finding(invariant, mix, got=evil), {})
     assert text is not None
     tree = ast.parse(text)
     imported = {
@@ -202,7 +202,7 @@ def test_hostile_texts_stay_literals(invariant: str):
 
 def test_a_quantisation_mode_is_named():
     mix = {"a": MLAAttentionSpec(**{**_fields(MIX["a"]), "kv_quant_mode": "nvfp4"})}
-    text = reproduction(_finding("plan-or-refusal", mix))
+    text = reproduction(_finding("plan-or-refusal", mix), {})
     assert text is not None
     assert "import KVQuantMode, MLAAttentionSpec\n" in text
     assert "new_mla_spec(kv_quant_mode=KVQuantMode['NVFP4'])" in text

@@ -1,8 +1,7 @@
-"""Reproductions: a finding as a pytest file that needs nothing but vLLM.
+"""Reproductions of the surface `pack`.
 
 Written like vLLM's own tests of its planner: small builders with defaults,
-then the specs, then one assertion. Whether it fails is for `engine.verify`
-to find out; what stands here is only how it is written.
+then the specs, then one assertion.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ _CHECKS: Final = {
 }
 
 
-def reproduction(finding: Finding) -> str | None:
+def pack_reproduction(finding: Finding) -> str | None:
     """The text of a pytest file that shows the finding; None if its invariant has no form.
 
     What comes from the mix is in the text as literals only.

@@ -1,0 +1,95 @@
+"""Which mixes a surface is searched with: one space for each.
+
+The search engine reads a space through its fast source and, to shrink, through
+Hypothesis; both read the same builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+from hypothesis import strategies as st
+
+from kvfuzz.pages import Dialect
+from kvfuzz.specs import Scenario
+from kvfuzz.strategies import spec_mixes
+from kvfuzz.strategies.builders import build_mix, stream
+from kvfuzz.strategies.choices import Choose, SeededChoices, from_draw
+from kvfuzz.strategies.layers import MOST_LAYERS
+from kvfuzz.strategies.open_mixes import build_copies, copies_stream
+
+
+class Space(Protocol):
+    """The scenarios that one surface of one target is searched with."""
+
+    def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
+        """One scenario, of at most so many layers if the space has such."""
+        ...
+
+    def stream(
+        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
+    ) -> Iterator[tuple[list[int], Scenario]]:
+        """Scenarios without end, each with the choices that `build` makes it from.
+
+        Args:
+            choices: The fast source.
+            layouts: Scenarios that may be made of one drawing of spec classes.
+            record: Whether to note choices.
+        """
+        ...
+
+    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
+        """The same as a strategy."""
+        ...
+
+
+class PackedMixes(msgspec.Struct, frozen=True):
+    """Mixes of MLA and sliding-window MLA specs."""
+
+    dialect: Dialect
+
+    def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
+        """See `Space`, as for the methods below."""
+        return build_mix(choose, dialect=self.dialect, max_layers=max_layers)
+
+    def stream(
+        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
+    ) -> Iterator[tuple[list[int], Scenario]]:
+        """Several layouts of each drawing."""
+        return stream(choices, dialect=self.dialect, layouts=layouts, record=record)
+
+    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
+        """The strategy that is everyone's."""
+        return spec_mixes(dialect=self.dialect, max_layers=max_layers)
+
+
+@st.composite
+def _copies(draw: st.DrawFn, space: SpecCopies) -> Scenario:
+    return space.build(from_draw(draw))
+
+
+class SpecCopies(msgspec.Struct, frozen=True):
+    """A few layers of one spec, of any class and with any fields that a target has."""
+
+    dialect: Dialect
+
+    def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
+        """See `Space`; the layers are few as it is."""
+        return build_copies(choose, catalogue=self.dialect.catalogue)
+
+    def stream(
+        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
+    ) -> Iterator[tuple[list[int], Scenario]]:
+        """Each drawn for itself."""
+        return copies_stream(choices, catalogue=self.dialect.catalogue, record=record)
+
+    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
+        """The builder through Hypothesis."""
+        return _copies(self)
+
+
+def space_of(surface: str, dialect: Dialect) -> Space:
+    """The space that a surface of a target of that dialect is searched with."""
+    return SpecCopies(dialect) if surface == "merge" else PackedMixes(dialect)
