@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 from hypothesis import strategies as st
 
+from kvfuzz.catalogue import unknown_fields
 from kvfuzz.pages import Dialect
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import spec_mixes
@@ -22,7 +23,15 @@ from kvfuzz.strategies.open_mixes import build_copies, copies_stream
 
 
 class Space(Protocol):
-    """The scenarios that one surface of one target is searched with."""
+    """The scenarios that one surface of one target is searched with.
+
+    Attributes:
+        never_set: Fields ("kind.field") that they never set, since what they
+            hold is not known.
+    """
+
+    @property
+    def never_set(self) -> tuple[str, ...]: ...  # noqa: D102 - see above
 
     def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
         """One scenario, of at most so many layers if the space has such."""
@@ -49,6 +58,7 @@ class PackedMixes(msgspec.Struct, frozen=True):
     """Mixes of MLA and sliding-window MLA specs."""
 
     dialect: Dialect
+    never_set: tuple[str, ...] = ()
 
     def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
         """See `Space`, as for the methods below."""
@@ -75,8 +85,13 @@ class SpecCopies(msgspec.Struct, frozen=True):
 
     dialect: Dialect
 
+    @property
+    def never_set(self) -> tuple[str, ...]:
+        """See `Space`, as for the methods below."""
+        return unknown_fields(self.dialect.catalogue)
+
     def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
-        """See `Space`; the layers are few as it is."""
+        """One spec; its layers are few as it is."""
         return build_copies(choose, catalogue=self.dialect.catalogue)
 
     def stream(

@@ -37,6 +37,8 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
         verified: What was to be covered and whether it is, of a verification.
         replayed: Kept scenarios that it was asked about first; `tally` is not of them.
         leaks: Workers that were ended for having grown too large over many calls.
+        never_set: Fields of the target's spec classes that were never set to
+            anything, since what they hold is not known: "kind.field".
     """
 
     surface: str
@@ -46,6 +48,7 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
     verified: Verified | None = None
     replayed: int = 0
     leaks: int = 0
+    never_set: tuple[str, ...] = ()
 
     @property
     def mixes_per_second(self) -> float:

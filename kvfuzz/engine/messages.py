@@ -112,10 +112,18 @@ Job = FuzzJob | VerifyJob | ShrinkJob | ReplayJob
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
-    """The target is loaded; its version and surfaces."""
+    """The target is loaded.
+
+    Attributes:
+        version: Its version.
+        surfaces: Its surfaces.
+        never_set: Fields ("kind.field") that no scenario of the job's surface
+            sets, since what they hold is not known.
+    """
 
     version: str
     surfaces: tuple[str, ...]
+    never_set: tuple[str, ...] = ()
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):

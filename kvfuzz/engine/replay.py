@@ -108,28 +108,32 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
     """Replay items of one surface on one target, in order.
 
     Raises:
-        TargetError: The target cannot be loaded, lacks the surface, or its
-            worker failed.
+        TargetError: The target cannot be loaded, or its worker failed.
     """
+
+    def verdict(item: Item, outcome: Outcome, findings: tuple[Finding, ...]) -> Verdict:
+        return Verdict(
+            item=item,
+            target=prepared.uri,
+            version=version,
+            known=item.known if speaks_of(prepared.uri) else None,
+            outcome=outcome,
+            observation=_observation(item.case, outcome, findings),
+            findings=findings,
+        )
+
     scenarios = [item.scenario for item in items]
     worker = Worker(ReplayJob(target=prepared, surface=surface, scenarios=scenarios))
     version = ""
     left = iter(items)
     for message in run_to_end(worker):
         match message:
-            case Loaded(version, surfaces) if surface not in surfaces:
-                raise TargetError(f"{prepared.uri} has no surface {surface}.")
+            case Loaded(version, surfaces):
+                if surface not in surfaces:
+                    lacking = NotExpressible(f"{prepared.uri} has no surface {surface}")
+                    yield from (verdict(item, lacking, ()) for item in left)
             case Replayed(outcome, findings):
-                item = next(left)
-                yield Verdict(
-                    item=item,
-                    target=prepared.uri,
-                    version=version,
-                    known=item.known if speaks_of(prepared.uri) else None,
-                    outcome=outcome,
-                    observation=_observation(item.case, outcome, findings),
-                    findings=findings,
-                )
+                yield verdict(next(left), outcome, findings)
             case Fault(text):
                 raise TargetError(text)
     if next(left, None) is not None:

@@ -261,8 +261,9 @@ class Search:
     def _take(self, task: Task, message: Message) -> Iterator[Event]:
         told = self._tasks[task]
         match message:
-            case Loaded(version, surfaces):
+            case Loaded(version, surfaces, never_set):
                 self._target.version = version
+                self.report.never_set = never_set
                 if self._surface not in surfaces:
                     self.report.stopped = f"{self._prepared.uri} has no surface {self._surface}"
                 if not self.shown:

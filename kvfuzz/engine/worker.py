@@ -34,6 +34,7 @@ from kvfuzz.engine.places import Place
 from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
 from kvfuzz.errors import HarnessFault, KvfuzzError
+from kvfuzz.strategies.spaces import space_of
 from kvfuzz.targets.base import Target
 from kvfuzz.targets.load import load
 
@@ -71,7 +72,8 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
         out.write(msgspec.json.encode(message) + b"\n")
         out.flush()
 
-    send(Loaded(target.version, target.surfaces))
+    never_set = space_of(job.surface, target.dialect).never_set
+    send(Loaded(target.version, target.surfaces, never_set))
     exhausted = True
     if job.surface in target.surfaces:
         searching = isinstance(job, FuzzJob)

@@ -98,7 +98,7 @@ class KnownFinding(msgspec.Struct, frozen=True):
                 spans.append([release])
         words = ", ".join(span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
         after = releases[releases.index(bad[-1]) + 1 :]
-        return f"{words}; holds from {after[0]}" if after else words
+        return f"{words}; {self.entry.observed[after[0]]} from {after[0]}" if after else words
 
 
 def ledger_folder() -> Path:

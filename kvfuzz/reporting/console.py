@@ -127,6 +127,9 @@ def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
         out.say(f"stopped early: {printable(report.stopped)}", style="yellow")
     if line := leaking(report):
         out.say(line, style="yellow")
+    if report.never_set:
+        fields = printable(", ".join(report.never_set))
+        out.say(f"never set, since what they hold is not known: {fields}")
     if line := covered(report):
         out.say(line, style="bold")
     rows = [("invariant", "checked", "violated")]

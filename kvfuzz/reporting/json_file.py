@@ -39,6 +39,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
                         "seconds": round(surface.seconds, 3),
                         "stopped": surface.stopped,
                         "leaks": surface.leaks,
+                        "never_set": list(surface.never_set),
                         "verified": msgspec.to_builtins(surface.verified),
                         "outcomes": {name: surface.tally.outcomes[name] for name in OUTCOME_NAMES},
                         "shapes": _shapes(surface.tally.shapes),

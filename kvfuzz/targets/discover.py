@@ -72,7 +72,12 @@ class OpenClass:
         self.cls = cls
         fields = [field for field in dataclasses.fields(cls) if field.init]
         self.forms = {field.name: _form(field, module) for field in fields}
-        self._defaults = {field.name: field.default for field in fields}
+        # What the class's own equality leaves out is no part of what a spec is.
+        self._held = {
+            field.name: field.default
+            for field in fields
+            if field.compare and self.forms[field.name].type != "unknown"
+        }
         enums = {name: form for name, form in self.forms.items() if form.type == "name"}
         self._members = {
             name: {member.name.lower(): member for member in getattr(module, form.enum)}
@@ -108,13 +113,15 @@ class OpenClass:
         raise wrong
 
     def look(self, native: Any) -> OpenSpec:
-        """What an object of the class holds, but for what is at its default."""
+        """What an object of the class holds, but for what is at its default.
+
+        Fields that the class does not compare, such as marks of a layer that
+        upstream reads from the layer's own spec, are left out.
+        """
         held: dict[str, Value] = {}
-        for name, form in self.forms.items():
-            if form.type == "unknown":
-                continue
+        for name, default in self._held.items():
             value = getattr(native, name)
-            if form.required or value != self._defaults[name]:
+            if self.forms[name].required or value != default:
                 held[name] = _neutral(value)
         return open_spec(kind_of(type(native).__name__), held)
 

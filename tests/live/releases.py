@@ -1,7 +1,8 @@
-"""The releases that the live tests run: all that have the surface `pack`."""
+"""The releases that the live tests run."""
 
 from __future__ import annotations
 
+#: All that have the surface `pack`.
 RELEASES = (
     "0.20.0",
     "0.20.1",
@@ -18,3 +19,6 @@ RELEASES = (
     "0.27.1",
     "0.28.0",
 )
+
+#: Later ones.
+NEWER = ("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")

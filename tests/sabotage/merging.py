@@ -62,7 +62,7 @@ class WholeSpecs(KVCacheSpec):
 Merge = Callable[[type, list[Any]], Any]
 
 
-def target_of(merge: Merge | None = None) -> Target:
+def target_of(merge: Merge | None = None, uri: str = "sabotaged") -> Target:
     """A target with these classes, of which the full one merges by `merge`."""
     interface = ModuleType("interface")
     # As dataclass annotations are found in vLLM's module.
@@ -76,7 +76,7 @@ def target_of(merge: Merge | None = None) -> Target:
         WholeSpecs=WholeSpecs,
         Mode=Mode,
     )
-    return adapt(interface, ModuleType("utils"), "sabotaged", "0")
+    return adapt(interface, ModuleType("utils"), uri, "0")
 
 
 def _first(specs: list[Any], **fields: Any) -> Any:
