@@ -1,4 +1,4 @@
-"""Every witness of the ledger, replayed on the target: what was fixed stays fixed."""
+"""Every witness of the ledger for the packer, replayed on the target: what was fixed stays fixed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from kvfuzz.findings import fingerprint
 from kvfuzz.ledger import KnownFinding, ledger
 
 
-@pytest.mark.parametrize("known", ledger(), ids=lambda known: known.entry.id)
+KNOWN = [known for known in ledger() if known.entry.surface == "pack"]
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.entry.id)
 def test_witness_does_what_the_ledger_says(known: KnownFinding, kvfuzz_session: Session):
     found = {fingerprint("pack", v) for v in kvfuzz_session.judge(known.witness)}
     expected = known.observed(kvfuzz_session.target.version)

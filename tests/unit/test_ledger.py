@@ -12,7 +12,7 @@ from kvfuzz.invariants import get_invariant
 from kvfuzz.ledger import Entry, KnownFinding, Observation, find_expected, ledger
 from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.targets.base import NeutralTarget
-from tests.live.releases import RELEASES
+from tests.live.releases import NEWER, RELEASES
 
 KNOWN = ledger()
 
@@ -74,15 +74,17 @@ class TestEntries:
         assert get_invariant(entry.invariant).id == entry.invariant
 
     def test_every_release_is_observed(self, known: KnownFinding):
-        assert list(known.entry.observed) == list(RELEASES)
+        assert list(known.entry.observed) == [*RELEASES, *NEWER]
 
     def test_it_says_why(self, known: KnownFinding):
         assert len(known.entry.explanation.split()) >= 10
 
     def test_the_reference_keeps_the_rule_on_its_witness(self, known: KnownFinding):
+        if known.entry.surface != "pack":
+            pytest.skip("the reference is a packer")
         session = Session(NeutralTarget("r", group_and_unify_kv_cache_specs, "0"), "pack")
         assert session.judge(known.witness) == []
 
 
 def test_fingerprints_are_distinct():
-    assert len({known.entry.fingerprint for known in KNOWN}) == len(KNOWN) == 5
+    assert len({known.entry.fingerprint for known in KNOWN}) == len(KNOWN) == 20
