@@ -10,7 +10,6 @@ from pathlib import Path
 from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.specs import MLAAttentionSpec, SlidingWindowMLASpec
 from kvfuzz.targets.base import NeutralPlanner, NeutralTarget, Target
-from tests.sabotage import merging
 from tests.sabotage.planners import Groups, Mix, packs_uniform_mixes, writes_into_specs
 
 
@@ -105,4 +104,6 @@ def spoils_the_report() -> NeutralPlanner:
 
 def forgets_a_field() -> Target:
     """Spec classes whose merge loses a field."""
+    from tests.sabotage import merging  # not for all: it loads torch
+
     return merging.target_of(merging.forgets_a_field, "tests.cli.planners:forgets_a_field")

@@ -1,4 +1,4 @@
-"""Every witness of the ledger for the packer, replayed on the target: what was fixed stays fixed."""
+"""The ledger's witnesses for the packer, replayed on the target: what was fixed stays fixed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from kvfuzz.engine.session import Session
 from kvfuzz.findings import fingerprint
 from kvfuzz.ledger import KnownFinding, ledger
-
 
 KNOWN = [known for known in ledger() if known.entry.surface == "pack"]
 

@@ -200,8 +200,7 @@ def _drawn(count: int) -> list[Scenario]:
 
 
 def test_shares_from_the_fast_source() -> None:
-    # Several mixes come of each drawing, so that it takes more of them.
-    for condition, share in _shares(list(mixes(24_000))).items():
+    for condition, share in _shares(list(mixes(8_000))).items():
         assert share >= _SHARES[condition], condition.__name__
 
 
