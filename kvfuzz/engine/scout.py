@@ -11,7 +11,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import count, islice
+from itertools import count, islice, repeat
 from math import inf
 from pathlib import Path
 
@@ -195,15 +195,15 @@ class Scout:
             if done >= size:
                 continue
             mixes = (scenario for _, scenario in islice(self._built(chunk), size))
-            numbers = count()
+            placed = zip(map(Place, repeat(chunk), count()), mixes, strict=False)
+            left = (p for p in placed if p[0].number >= done and p[0] not in job.skip)
             # Many at a time: built, translated and judged by turns, each would
             # drive the others' code and data out of the processor's caches.
-            while batch := list(islice(mixes, _FIRST_BATCH if chunk < FRESH else CHUNK)):
-                self._session.prepare(batch)
-                for scenario, number in zip(batch, numbers, strict=False):
-                    place = Place(chunk, number)
-                    if number >= done and not (job.skip and place in job.skip):
-                        yield place, scenario
+            while batch := list(islice(left, _FIRST_BATCH if chunk < FRESH else CHUNK)):
+                for place, scenario in batch:
+                    self._heartbeat.beat(place)  # a spec class, too, may end this process
+                    self._session.prepare(scenario)
+                yield from batch
 
     def _built(self, chunk: int, *, record: bool = False) -> Iterator[tuple[list[int], Scenario]]:
         """The choices, if they are to be noted, and mixes of a chunk."""

@@ -158,10 +158,12 @@ class Session:
         sizes = {s: 0 if isinstance(n, NotExpressible) else n.page for s, n in found.items()}
         return {name: sizes[spec] for name, spec in scenario}
 
-    def prepare(self, scenarios: Iterable[Scenario]) -> None:
-        """Translate the specs of scenarios that are asked about soon."""
-        for spec in {id(spec): spec for scenario in scenarios for _, spec in scenario.mix}.values():
-            self._native(spec)
+    def prepare(self, scenario: Scenario) -> None:
+        """Translate the specs of a scenario that is asked about soon."""
+        kept = self._natives
+        for spec in {id(spec): spec for _, spec in scenario.mix}.values():
+            if spec not in kept:
+                self._native(spec)
 
     def ask(self, specs: Iterable[tuple[str, LayerSpec]]) -> tuple[Answer, dict[str, int]]:
         """Call the planner on named specs, in their order.
