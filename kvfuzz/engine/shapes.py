@@ -23,6 +23,8 @@ _MANY_GROUPS = 8
 
 #: The names under which mixes are counted, in the order of reports.
 KIND_NAMES = tuple(f"{kind} {dtype}" for kind in KINDS for dtype in DTYPE_BYTES)
+#: What stands for the dtype of a kind that has none of its own.
+NO_DTYPE = "several"
 RATIO_NAMES = ("1", "<1.05", "<2", "2", ">2 whole", ">2", "coprime")
 GROUP_NAMES = (
     "none",
@@ -40,7 +42,7 @@ class Shapes(msgspec.Struct):
 
     Attributes:
         kinds: "kind dtype" -> mixes that have such a layer, so one mix
-            counts under several.
+            counts under several. Of open specs there are others than in KIND_NAMES.
         ratios: Largest page by smallest page -> mixes; see `ratio_name`.
             Mixes that a target cannot be told have none.
         groups: Number of groups that the planner made, or its other outcome
@@ -67,7 +69,7 @@ class Shapes(msgspec.Struct):
                 mix is not expressible, of some.
             outcome: What came of it.
         """
-        self.kinds.update({f"{spec.kind} {spec.dtype}" for _, spec in scenario})
+        self.kinds.update({f"{spec.kind} {spec.dtype or NO_DTYPE}" for _, spec in scenario})
         if pages and len(pages) == len(scenario):
             self.ratios[ratio_name(pages.values())] += 1
         self.groups[_group_name(outcome)] += 1

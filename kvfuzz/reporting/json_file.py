@@ -66,7 +66,7 @@ def _shapes(shapes: Shapes) -> dict[str, Any]:
     return {
         "share": SHAPES_SHARE,
         "mixes": shapes.mixes,
-        "kinds": {name: shapes.kinds[name] for name in KIND_NAMES},
+        "kinds": {n: shapes.kinds[n] for n in dict.fromkeys((*KIND_NAMES, *sorted(shapes.kinds)))},
         "ratios": {name: shapes.ratios[name] for name in RATIO_NAMES},
         "groups": {name: shapes.groups[name] for name in GROUP_NAMES},
         "layers": {name: shapes.layers[name] for name in LAYER_NAMES},

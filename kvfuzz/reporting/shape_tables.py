@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvfuzz.engine.events import Report
-from kvfuzz.engine.shapes import GROUP_NAMES, LAYER_NAMES, RATIO_NAMES, Shapes
-from kvfuzz.reporting.mix import KIND_LOOKS
+from kvfuzz.engine.shapes import GROUP_NAMES, LAYER_NAMES, NO_DTYPE, RATIO_NAMES, Shapes
+from kvfuzz.reporting.mix import KIND_LOOKS, look_of
 from kvfuzz.reporting.words import plural
 from kvfuzz.specs import DTYPE_BYTES
 
@@ -57,6 +57,7 @@ def _sum(shapes: Iterable[Shapes]) -> Shapes:
 def _block(shapes: Shapes) -> dict[str, Any]:
     return {
         "mixes": plural(shapes.mixes, "mix", "mixes"),
+        "kinds": [look_of(kind)[0] for kind in _kinds(shapes)],
         "heat": _heat(shapes),
         "bars": [
             {
@@ -72,13 +73,20 @@ def _block(shapes: Shapes) -> dict[str, Any]:
     }
 
 
+def _kinds(shapes: Shapes) -> list[str]:
+    """The kinds of a table: those of a packer, or if there are others those that were seen."""
+    seen = {name.split(" ")[0] for name in shapes.kinds}
+    return list(KIND_LOOKS) if seen <= KIND_LOOKS.keys() else sorted(seen)
+
+
 def _heat(shapes: Shapes) -> list[dict[str, Any]]:
     """A row a dtype, a cell a kind."""
     most = max(shapes.kinds.values(), default=0)
     rows = []
-    for dtype in DTYPE_BYTES:
+    several = any(name.endswith(f" {NO_DTYPE}") for name in shapes.kinds)
+    for dtype in (*DTYPE_BYTES, *([NO_DTYPE] if several else [])):
         cells = []
-        for kind in KIND_LOOKS:
+        for kind in _kinds(shapes):
             number = shapes.kinds[f"{kind} {dtype}"]
             shade = -(-_SHADES * number // most) if most else 0
             share = _percent(number, shapes.mixes)

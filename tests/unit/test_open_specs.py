@@ -10,10 +10,13 @@ import torch
 
 from kvfuzz.cases import Case, decode_case
 from kvfuzz.catalogue import FieldForm, lacks, unknown_fields
+from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
+from kvfuzz.engine.shapes import Shapes
 from kvfuzz.errors import UsageError
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import get_invariant
 from kvfuzz.outcomes import Group, Merged, Plan
+from kvfuzz.reporting.shape_tables import shapes_by_surface
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import OpenSpec, Scenario, open_spec, scenario_to_json, spec_fields
 from kvfuzz.targets.discover import kind_of
@@ -178,3 +181,19 @@ def test_the_text_of_a_reproduction():
     assert "import copy\n" in states
     assert "dtypes=(torch.bfloat16, torch.int8,)" in states
     assert "shapes=((4, 64), (8,))" in states
+
+
+def test_shapes_of_open_specs_have_their_kinds():
+    shapes = Shapes()
+    full = open_spec("full_attention", PLAIN)
+    for spec in (full, full, STATES):
+        plan = Plan((Group(("a",), (16,)),))
+        shapes.count(Scenario((("a", spec),)), {"a": 16}, plan)
+    assert shapes.kinds == {"full_attention float32": 2, "mamba several": 1}
+    report = TargetReport(uri="it", surfaces=[SurfaceReport(surface="merge")])
+    report.surfaces[0].tally.shapes = shapes
+    (view,) = shapes_by_surface(Report(kvfuzz="0", seed=1, targets=[report]), {"it": 1})
+    assert view["whole"]["kinds"] == ["full attention", "mamba"]
+    rows = {row["dtype"]: row["cells"] for row in view["whole"]["heat"]}
+    assert [cell["number"] for cell in rows["float32"]] == ["2", "0"]
+    assert [cell["number"] for cell in rows["several"]] == ["0", "1"]
