@@ -43,6 +43,10 @@ def nothing_lost(trial: Trial) -> None:
             symptom = f"{given.kind} changes {name}"
             got = f"{name}={_said(made, name)} in the merged {made.kind} spec"
             expected = f"{name}={_said(given, name)}, as in each layer's spec"
+        # What a reader wants to know first: whether memory is at stake.
+        if (page := trial.pages[group.layers[0]]) != group.pages[0]:
+            got += f", and a page of {group.pages[0]} bytes"
+            expected += f", and a page of {page} bytes"
         raise NothingLostViolation(
             symptom=symptom,
             got=got,

@@ -112,8 +112,8 @@ class VllmTarget:
             if dataclasses.is_dataclass(getattr(interface, name, None))
         }
         self._open = open_classes(interface)
-        classes = {entry.cls for entry in self._classes.values()}
-        classes |= {entry.cls for entry in self._open.values()}
+        self._looks = {entry.cls: entry.look for entry in self._open.values()}
+        classes = {*self._looks, *(entry.cls for entry in self._classes.values())}
         fields = {
             cls: operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
             for cls in classes
@@ -209,12 +209,11 @@ class VllmTarget:
 
     def _merged(self, answer: Any, specs: Mapping[str, Any]) -> Plan:
         """The plan of one group that a merged spec is."""
-        looks = {entry.cls: entry.look for entry in self._open.values()}
-        if type(answer) not in looks:
+        if type(answer) not in self._looks:
             raise TypeError(f"a merge must give a spec of a layer, got {type(answer).__name__}")
         distinct = {id(spec): spec for spec in specs.values()}.values()
-        given = dict.fromkeys(looks[type(spec)](spec) for spec in distinct)
-        merged = Merged(tuple(given), looks[type(answer)](answer))
+        given = dict.fromkeys(self._looks[type(spec)](spec) for spec in distinct)
+        merged = Merged(tuple(given), self._looks[type(answer)](answer))
         return Plan((Group(tuple(specs), (_own_page_size(answer),) * len(specs), merged),))
 
     def _probed(self, spec: LayerSpec, **fields: Any) -> int | None:

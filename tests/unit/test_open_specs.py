@@ -11,6 +11,7 @@ import torch
 from kvfuzz.cases import Case, decode_case
 from kvfuzz.catalogue import FieldForm, lacks, unknown_fields
 from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
+from kvfuzz.engine.session import Session
 from kvfuzz.engine.shapes import Shapes
 from kvfuzz.errors import UsageError
 from kvfuzz.findings import Finding
@@ -197,3 +198,17 @@ def test_shapes_of_open_specs_have_their_kinds():
     rows = {row["dtype"]: row["cells"] for row in view["whole"]["heat"]}
     assert [cell["number"] for cell in rows["float32"]] == ["2", "0"]
     assert [cell["number"] for cell in rows["several"]] == ["0", "1"]
+
+
+def test_a_merge_that_changes_the_page_says_so():
+    def halves(cls: type, specs: list[Any]) -> Any:
+        return cls(**{**vars(specs[0]), "block_size": specs[0].block_size // 2})
+
+    session = Session(merging.target_of(halves), "merge")
+    scenario = Scenario((("a", open_spec("full_attention", PLAIN)),))
+    (violation,) = session.judge(scenario)
+    assert violation.symptom == "full_attention changes block_size"
+    assert violation.got == (
+        "block_size=8 in the merged full_attention spec, and a page of 8 bytes"
+    )
+    assert violation.expected == "block_size=16, as in each layer's spec, and a page of 16 bytes"
