@@ -12,6 +12,7 @@ from tests.cli.helpers import SABOTAGE, stored_mixes
 from tests.cluster.conftest import NewCluster
 from tests.cluster.runs import GO, Run, report_of, told
 from tests.cluster.servers import Cluster, jobs_of, wait_until
+from tests.unit.campaigns import MIXES, seed_with
 
 pytestmark = pytest.mark.cluster
 
@@ -39,22 +40,23 @@ def test_as_a_local_run(cluster: Cluster, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("planner", "seed", "got"),
+    ("planner", "got"),
     [
-        ("dies_by_signal", 5, "the death of the process SIGSEGV"),
-        ("loops_forever", 5, "no answer within the time limit"),
+        ("dies_by_signal", "the death of the process SIGSEGV"),
+        ("loops_forever", "no answer within the time limit"),
     ],
 )
 def test_a_planner_that_ends_or_holds_its_process(
-    cluster: Cluster, tmp_path: Path, planner: str, seed: int, got: str
+    cluster: Cluster, tmp_path: Path, planner: str, got: str
 ):
     """The Dask worker survives: see the fixture."""
-    words = ("--target", f"tests.unit.planners:{planner}", "--examples", "500", "--seed", str(seed))
+    words = ("--target", f"tests.unit.planners:{planner}")
+    words = (*words, "--examples", f"{MIXES}", "--seed", f"{seed_with(1)}")
     result = Run(*words, "--dask", cluster.address, cwd=tmp_path / "dask").end()
     assert result.code == 1
     report = report_of(tmp_path / "dask")
-    assert report["surfaces"][0]["mixes"] == 500
-    assert report["surfaces"][0]["outcomes"]["crash"] >= 1
+    assert report["surfaces"][0]["mixes"] == MIXES
+    assert report["surfaces"][0]["outcomes"]["crash"] == 1
     (finding,) = report["findings"]
     assert finding["id"].startswith("plan-or-refusal-")
     assert finding["shrunk"] is True
