@@ -156,7 +156,7 @@ def seen(version: str) -> dict[str, Any]:
 def test_loads(version: str):
     report = seen(version)
     assert report["version"] == version
-    assert report["surfaces"] == ["pack"]
+    assert report["surfaces"] == ["pack", "merge"]
     assert report["torch_only"] == []
 
 
