@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, Final
 
 from kvfuzz.catalogue import Catalogue, FieldForm, KindForm
-from kvfuzz.files import printable
 from kvfuzz.findings import Finding
+from kvfuzz.reproduction.text import LINE, beginning, opening
 from kvfuzz.specs import OpenSpec
-
-#: Columns of vLLM's own source.
-_LINE: Final = 88
 
 #: Invariant -> the test's statements after `specs` is built.
 _CHECKS: Final = {
@@ -46,18 +42,13 @@ def merge_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     specs = [spec for _, spec in finding.scenario]
     assert all(isinstance(spec, OpenSpec) for spec in specs)
     kinds = {spec.kind: catalogue[spec.kind] for spec in specs}
-    claim = textwrap.fill(finding.claim, _LINE - 6)
     copies = "import copy\n\n" if "copy." in check else ""
     names = sorted({kind.name for kind in kinds.values()} | _enums(specs, catalogue))
     torch = "import torch\n\n" if "torch." in (made := _made(specs, catalogue)) else ""
-    seen = printable(finding.got)
     return (
-        f'"""{claim}"""\n\n'
-        f"# {finding.id}, found by kvfuzz on version {printable(finding.version)}.\n\n"
-        f"{copies}{torch}"
+        f"{opening(finding)}{copies}{torch}"
         f"from vllm.v1.kv_cache_interface import {', '.join(names)}\n\n\n"
-        f"def test_{finding.invariant.replace('-', '_')}():\n"
-        f"    # Seen: {seen if len(seen) <= 75 else seen[:74] + '…'}\n"
+        f"{beginning(finding)}"
         f"    specs = [\n{made}    ]"
         f"{check}"
     )
@@ -79,7 +70,7 @@ def _enums(specs: list[Any], catalogue: Catalogue) -> set[str]:
 def _call(spec: OpenSpec, kind: KindForm) -> str:
     given = [f"{name}={_value(value, kind.fields[name])}" for name, value in spec.fields]
     line = f"{kind.name}({', '.join(given)})"
-    if len(line) + 9 <= _LINE:
+    if len(line) + 9 <= LINE:
         return line
     return f"{kind.name}(\n" + "".join(f"            {part},\n" for part in given) + "        )"
 

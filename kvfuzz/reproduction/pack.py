@@ -6,13 +6,12 @@ then the specs, then one assertion.
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, Final
 
 import msgspec
 
-from kvfuzz.files import printable
 from kvfuzz.findings import Finding
+from kvfuzz.reproduction.text import LINE, beginning, opening
 from kvfuzz.specs import DTYPE_BYTES, KINDS, LayerSpec
 
 _CALL: Final = "group_and_unify_kv_cache_specs"
@@ -36,9 +35,6 @@ _BUILDERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         },
     ),
 }
-
-#: Columns of vLLM's own source.
-_LINE: Final = 88
 
 #: Permutations of more layers than this are too many to try them all.
 _MAX_PERMUTED: Final = 6
@@ -108,11 +104,8 @@ def pack_reproduction(finding: Finding) -> str | None:
     if finding.invariant == "order-free" and "itertools" not in check:
         standard = {}
     classes = [*(["KVQuantMode"] if quantised else []), *(_BUILDERS[kind][1] for kind in used)]
-    got = printable(finding.got)
-    claim = textwrap.fill(finding.claim, _LINE - 6)
     head = (
-        f'"""{claim}"""\n\n'
-        f"# {finding.id}, found by kvfuzz on version {printable(finding.version)}.\n\n"
+        f"{opening(finding)}"
         f"{standard.get(finding.invariant, '')}"
         "import torch\n\n"
         f"from vllm.v1.core.kv_cache_utils import {_CALL}\n"
@@ -124,20 +117,14 @@ def pack_reproduction(finding: Finding) -> str | None:
         f"        {name!r}: {_spec(spec)},  # a page of {pages[name]} bytes\n"
         for name, spec in finding.scenario
     )
-    return (
-        f"{head}{builders}\n\n"
-        f"def test_{finding.invariant.replace('-', '_')}():\n"
-        f"    # Seen: {got if len(got) <= 75 else got[:74] + '…'}\n"
-        f"    kv_cache_specs = {{\n{layers}    }}"
-        f"{check}"
-    )
+    return f"{head}{builders}\n\n{beginning(finding)}    kv_cache_specs = {{\n{layers}    }}{check}"
 
 
 def _builder(kind: str) -> str:
     name, cls, defaults = _BUILDERS[kind]
     fields = ", ".join(f"{field}={_value(field, value)}" for field, value in defaults.items())
     line = f"    fields = dict({fields})\n"
-    if len(line) > _LINE:
+    if len(line) > LINE:
         line = f"    fields = dict(\n        {fields}\n    )\n"
     return f"def {name}(**overrides):\n{line}    return {cls}(**{{**fields, **overrides}})\n"
 
