@@ -20,6 +20,7 @@ from kvfuzz.errors import UsageError
 from kvfuzz.files import decode_json, printable, read_bytes, write_atomically
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import get_invariant
+from kvfuzz.planner_config import PLAIN_CONFIG, PlannerConfig
 from kvfuzz.specs import (
     KINDS,
     LayerName,
@@ -35,12 +36,20 @@ from kvfuzz.surfaces import SURFACES
 FORMAT = 1
 #: Far above any model; planners are quadratic in places.
 MAX_LAYERS = 2048
+MAX_RANKS = 64
 
 
 class WireScenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario in a file. `mix` holds one object a layer: name, kind, fields."""
+    """A scenario in a file.
+
+    `mix` holds one object a layer: name, kind, fields. Draft layers are the
+    last of it; `ranks` holds the pipeline rank of each.
+    """
 
     mix: Annotated[list[Any], msgspec.Meta(min_length=1, max_length=MAX_LAYERS)]
+    config: PlannerConfig = PLAIN_CONFIG
+    drafts: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ranks: list[Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]] = []
 
 
 @cache
@@ -68,8 +77,8 @@ class _OpenLayer(msgspec.Struct, frozen=True):
 
 
 def _layer(data: Any, surface: str) -> tuple[str, LayerSpec]:
-    """A layer's name and spec; of the packer's kinds on `pack`, else an open one."""
-    if surface == "pack":
+    """A layer's name and spec; of the packer's kinds, or an open one."""
+    if not SURFACES[surface].open_specs:
         named = msgspec.convert(data, _layer_decoder())
         cls = KINDS[named.kind]
         return named.name, cls(**{f: getattr(named, f) for f in cls.__struct_fields__})
@@ -85,7 +94,8 @@ def scenario_from_wire(wire: WireScenario, surface: str, where: str) -> Scenario
     """The scenario that a file's `scenario` object states.
 
     Raises:
-        UsageError: A layer is not of a known form, or a name stands twice.
+        UsageError: A layer is not of a known form, a name stands twice, or
+            there are more draft layers or ranks than layers.
     """
     mix: dict[str, LayerSpec] = {}
     for index, data in enumerate(wire.mix):
@@ -99,7 +109,15 @@ def scenario_from_wire(wire: WireScenario, surface: str, where: str) -> Scenario
         if name in mix:
             raise UsageError(f"{where}: layer name {name!r} stands twice - at `{place}.name`.")
         mix[name] = spec
-    return Scenario(mix=tuple(mix.items()))
+    if wire.drafts > len(mix):
+        raise UsageError(
+            f"{where}: {wire.drafts} draft layers of {len(mix)} - at `$.scenario.drafts`."
+        )
+    if wire.ranks and len(wire.ranks) != len(mix):
+        raise UsageError(
+            f"{where}: {len(wire.ranks)} ranks for {len(mix)} layers - at `$.scenario.ranks`."
+        )
+    return Scenario(tuple(mix.items()), wire.config, wire.drafts, tuple(wire.ranks))
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

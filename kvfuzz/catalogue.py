@@ -27,6 +27,8 @@ class FieldForm(msgspec.Struct, frozen=True, kw_only=True):
         default: Its default, if that is a plain value.
         names: The names that a "name" can be.
         enum: The class that has them.
+        mark: Whether the class leaves it out of its own equality: then it
+            says something of a layer that is no part of what its cache is.
     """
 
     type: ValueType
@@ -34,6 +36,7 @@ class FieldForm(msgspec.Struct, frozen=True, kw_only=True):
     default: bool | int | str | None = None
     names: tuple[str, ...] = ()
     enum: str = ""
+    mark: bool = False
 
 
 class KindForm(msgspec.Struct, frozen=True):

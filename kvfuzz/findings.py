@@ -14,6 +14,7 @@ from kvfuzz.outcomes import Group
 from kvfuzz.specs import Scenario, scenario_to_json
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_LISTED = re.compile(r"(<name>|<layer>|#)(?:, \1)+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -22,7 +23,9 @@ def mask(message: str, layers: tuple[str, ...]) -> str:
     """The message with layer names, quoted text and numbers replaced, so that like bugs agree."""
     for name in sorted(layers, key=len, reverse=True):
         message = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "<layer>", message)
-    return _NUMBER.sub("#", _QUOTED.sub("<name>", message))
+    masked = _NUMBER.sub("#", _QUOTED.sub("<name>", message))
+    # A list of names or numbers is one, however long it is.
+    return _LISTED.sub(r"\1", masked)
 
 
 def fingerprint(surface: str, violation: Violation) -> str:
@@ -122,7 +125,7 @@ def make_finding(
         got=violation.got,
         expected=violation.expected,
         layers=violation.layers,
-        groups=violation.groups,
+        groups=tuple(Group(group.layers, group.pages) for group in violation.groups),
         pages=pages,
         message=str(violation),
         shrunk=shrunk,

@@ -9,16 +9,26 @@ import msgspec
 from kvfuzz.specs import OpenSpec
 
 
-class Merged(msgspec.Struct, frozen=True, gc=False):
-    """One spec made of those of several layers, as the planner's own objects hold them.
+class Terms(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a plan says of the layers of a group, as the planner's own objects hold it.
 
     Attributes:
-        given: The specs that went in, each once.
-        made: The one that came out.
+        given: The spec that each layer had.
+        planned: The spec that each has in the plan.
+        shared: The one spec that stands for the whole group; None if the
+            group keeps a spec for each layer.
+        kind: What the planner calls the group's kind, "" if it does not say.
+        drafts: Whether it is marked as a draft model's.
+        own_blocks: Blocks that one longest request takes by the spec that each
+            layer had, by the planner's account.
     """
 
     given: tuple[OpenSpec, ...]
-    made: OpenSpec
+    planned: tuple[OpenSpec, ...]
+    shared: OpenSpec | None = None
+    kind: str = ""
+    drafts: bool = False
+    own_blocks: tuple[int, ...] = ()
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -27,18 +37,66 @@ class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Attributes:
         layers: Names of the layers.
         pages: Page size in bytes of each of them in the plan.
-        merged: What their specs were merged into, if the surface tells.
+        terms: What the plan says of their specs, if the surface tells.
     """
 
     layers: tuple[str, ...]
     pages: tuple[int, ...]
-    merged: Merged | None = None
+    terms: Terms | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, tag="plan", gc=False):
-    """The planner's answer; `groups` is None if it does not take the mix."""
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a layer's pages are: that of block b begins at `offset + b * stride` of a buffer.
+
+    Attributes:
+        layer: The layer's name.
+        buffer: Which of the rank's buffers.
+        offset: Bytes.
+        stride: Bytes from one block's page to the next block's.
+    """
+
+    layer: str
+    buffer: int
+    offset: int
+    stride: int
+
+
+class Rank(msgspec.Struct, frozen=True, gc=False):
+    """What one pipeline rank allocates.
+
+    Attributes:
+        groups: Layers of each group that are on this rank.
+        blocks: Blocks that it has, the null block included.
+        buffers: Bytes of each buffer.
+        places: Where the layers' pages are.
+        memory: Bytes that it was told it may take.
+        needed: Blocks that one longest request takes of all groups, by the
+            planner's account.
+        needed_longer: The same if the longest request were a token longer.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    blocks: int
+    buffers: tuple[int, ...]
+    places: tuple[Place, ...]
+    memory: int
+    needed: int
+    needed_longer: int
+
+
+class Plan(msgspec.Struct, frozen=True, tag="plan", gc=False, omit_defaults=True):
+    """The planner's answer.
+
+    Attributes:
+        groups: The groups; None if the planner does not take the mix.
+        ranks: What each rank allocates, if the surface plans that.
+        max_model_len: Tokens of the longest request that it plans for, if
+            the surface says.
+    """
 
     groups: tuple[Group, ...] | None
+    ranks: tuple[Rank, ...] = ()
+    max_model_len: int = 0
 
     @property
     def partition(self) -> frozenset[frozenset[str]] | None:

@@ -81,12 +81,15 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             that is missing does not exist there.
         quant_modes: Names of the quantisation modes it knows.
         catalogue: What open specs it can be told.
+        layouts: Names of the physical layouts that it can be told, the
+            plain one first.
     """
 
     rules: PageRules
     fields: dict[str, frozenset[str]]
     quant_modes: frozenset[str]
     catalogue: Catalogue = {}
+    layouts: tuple[str, ...] = ()
 
     def lacks(self, spec: LayerSpec) -> str | None:
         """Why `spec` cannot be expressed in this dialect, or None if it can."""

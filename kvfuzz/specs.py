@@ -16,10 +16,12 @@ when Python code builds a struct: strategies build what is valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
+
+from kvfuzz.planner_config import PLAIN_CONFIG, PlannerConfig
 
 #: Bytes per element of every dtype a spec may have, by torch's name for it.
 DTYPE_BYTES: dict[str, int] = {
@@ -208,17 +210,55 @@ KINDS: dict[str, type[PackedSpec]] = {
 }
 
 
-class Scenario(msgspec.Struct, frozen=True, gc=False):
-    """What a planner is asked to plan: a mix, as ordered (layer name, spec).
+class Scenario(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a planner is asked to plan: a mix, as ordered (layer name, spec), and for what engine.
 
     Layer names are unique; `cases` checks that of what it reads.
+
+    Attributes:
+        mix: The layers.
+        config: What the engine is configured with; surfaces that take no
+            config are asked without.
+        drafts: How many of the last layers are a draft model's.
+        ranks: Pipeline rank of each layer, from 0; empty if there is one.
     """
 
     mix: tuple[tuple[str, LayerSpec], ...]
+    config: PlannerConfig = PLAIN_CONFIG
+    drafts: int = 0
+    ranks: tuple[int, ...] = ()
 
     def specs(self) -> dict[str, LayerSpec]:
         """The mix as a new dict, in order."""
         return dict(self.mix)
+
+    def draft_names(self) -> tuple[str, ...]:
+        """Names of the draft model's layers."""
+        return tuple(name for name, _ in self.mix[len(self.mix) - self.drafts :])
+
+    def taking(self, places: Sequence[int]) -> Scenario:
+        """The scenario of the layers at these places only, in this order.
+
+        The draft layers among them are moved to the end, where they belong.
+        """
+        first_draft = len(self.mix) - self.drafts
+        places = sorted(places, key=lambda place: place >= first_draft)
+        return msgspec.structs.replace(
+            self,
+            mix=tuple(self.mix[place] for place in places),
+            drafts=sum(place >= first_draft for place in places),
+            ranks=tuple(self.ranks[place] for place in places) if self.ranks else (),
+        )
+
+    def renamed(self) -> Scenario:
+        """The scenario with its layers named by their places."""
+        mix = tuple((f"layers.{i}", spec) for i, (_, spec) in enumerate(self.mix))
+        return msgspec.structs.replace(self, mix=mix)
+
+    def respecced(self, specs: Sequence[LayerSpec]) -> Scenario:
+        """The scenario with a spec each for its layers, in order."""
+        mix = tuple((name, spec) for (name, _), spec in zip(self.mix, specs, strict=True))
+        return msgspec.structs.replace(self, mix=mix)
 
     def __iter__(self) -> Iterator[tuple[str, LayerSpec]]:
         return iter(self.mix)
@@ -233,12 +273,26 @@ def scenario_of(specs: Mapping[str, LayerSpec]) -> Scenario:
 
 
 def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
-    """The scenario as JSON-able data: `{"mix": [{"name", "kind", fields...}]}`."""
-    return {
+    """The scenario as JSON-able data: `{"mix": [{"name", "kind", fields...}]}`.
+
+    Of `config`, `drafts` and `ranks` stands there what is not at its default.
+    """
+    data: dict[str, Any] = {
         "mix": [
             {"name": name, "kind": spec.kind, **spec_fields(spec)} for name, spec in scenario.mix
         ]
     }
+    if scenario.config != PLAIN_CONFIG:
+        data["config"] = {
+            name: value
+            for name in scenario.config.__struct_fields__
+            if (value := getattr(scenario.config, name)) != getattr(PLAIN_CONFIG, name)
+        }
+    if scenario.drafts:
+        data["drafts"] = scenario.drafts
+    if scenario.ranks:
+        data["ranks"] = list(scenario.ranks)
+    return data
 
 
 def spec_fields(spec: LayerSpec) -> dict[str, Any]:

@@ -1,7 +1,29 @@
 """The surfaces: a planner's entry points that kvfuzz can test."""
 
-#: Surface -> what it is, for `kvfuzz list surfaces`.
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Surface(NamedTuple):
+    """A surface.
+
+    Attributes:
+        says: What it is, for `kvfuzz list surfaces`.
+        open_specs: Whether it is asked about any spec class, rather than the
+            two that a packer of MLA mixes plans for.
+    """
+
+    says: str
+    open_specs: bool = True
+
+
 SURFACES = {
-    "pack": "group_and_unify_kv_cache_specs: which MLA layers share a packed group, or None",
-    "merge": "Spec.merge of each spec class: the one spec that a group of equal layers has",
+    "pack": Surface(
+        "group_and_unify_kv_cache_specs: which MLA layers share a packed group, or None",
+        open_specs=False,
+    ),
+    "groups": Surface("get_kv_cache_groups: which layers share a group, a page and a block table"),
+    "config": Surface("get_kv_cache_configs: blocks, memory and tensors of each pipeline rank"),
+    "merge": Surface("Spec.merge of each spec class: the one spec that a group of layers has"),
 }

@@ -43,7 +43,7 @@ _CHANGED: Final = (0, 1, 1, 1, 2, 2)
 _LAYERS: Final = (1, 2, 2, 3)
 
 
-def _values(name: str, form: FieldForm) -> tuple[Value, ...]:
+def values_of(name: str, form: FieldForm) -> tuple[Value, ...]:
     """What to set a field to, simplest first."""
     if form.type == "dtype":
         return DTYPES
@@ -60,7 +60,7 @@ def changes_of(forms: Mapping[str, FieldForm]) -> list[tuple[str, tuple[Value, .
     """The fields that need not be set, each with the values that are not its default."""
     found = []
     for name, form in forms.items():
-        values = tuple(value for value in _values(name, form) if value != form.default)
+        values = tuple(value for value in values_of(name, form) if value != form.default)
         if values and not form.required:
             found.append((name, values))
     return found
@@ -89,7 +89,7 @@ def build_copies(choose: Choose, *, catalogue: Catalogue) -> Scenario:
             fields[name] = _pick(choose, values)
     for name, form in forms.items():
         if form.required:
-            fields[name] = _pick(choose, _values(name, form))
+            fields[name] = _pick(choose, values_of(name, form))
     if "shapes" in fields and "dtypes" in fields:  # one dtype a state
         shapes, dtypes = fields["shapes"], fields["dtypes"]
         assert isinstance(shapes, tuple)

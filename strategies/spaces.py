@@ -20,6 +20,7 @@ from kvfuzz.strategies.builders import build_mix, stream
 from kvfuzz.strategies.choices import Choose, SeededChoices, from_draw
 from kvfuzz.strategies.layers import MOST_LAYERS
 from kvfuzz.strategies.open_mixes import build_copies, copies_stream
+from kvfuzz.strategies.planner_mixes import build_planner_mix
 
 
 class Space(Protocol):
@@ -105,6 +106,59 @@ class SpecCopies(msgspec.Struct, frozen=True):
         return _copies(self)
 
 
+@st.composite
+def _engines(draw: st.DrawFn, space: EngineMixes, max_layers: int) -> Scenario:
+    return space.build(from_draw(draw), max_layers)
+
+
+class EngineMixes(msgspec.Struct, frozen=True):
+    """Mixes of every kind that a target has, and the engine that they are planned for.
+
+    Attributes:
+        dialect: What the target can be told.
+        memory: Whether memory, blocks and pipeline ranks matter.
+    """
+
+    dialect: Dialect
+    memory: bool
+
+    @property
+    def never_set(self) -> tuple[str, ...]:
+        """See `Space`, as for the methods below."""
+        return unknown_fields(self.dialect.catalogue)
+
+    def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
+        """Layers of one to five specs."""
+        dialect = self.dialect
+        return build_planner_mix(
+            choose,
+            catalogue=dialect.catalogue,
+            layouts=dialect.layouts,
+            memory=self.memory,
+            max_layers=max_layers,
+        )
+
+    def stream(
+        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
+    ) -> Iterator[tuple[list[int], Scenario]]:
+        """Each drawn for itself."""
+        while True:
+            if record:
+                choices.record()
+            scenario = self.build(choices.choose)
+            yield choices.recorded, scenario
+
+    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
+        """The builder through Hypothesis."""
+        return _engines(self, max_layers)
+
+
 def space_of(surface: str, dialect: Dialect) -> Space:
     """The space that a surface of a target of that dialect is searched with."""
-    return SpecCopies(dialect) if surface == "merge" else PackedMixes(dialect)
+    match surface:
+        case "merge":
+            return SpecCopies(dialect)
+        case "groups" | "config":
+            return EngineMixes(dialect, memory=surface == "config")
+        case _:
+            return PackedMixes(dialect)

@@ -34,7 +34,7 @@ def list_surfaces() -> None:
     """The surfaces."""
     from kvfuzz.surfaces import SURFACES
 
-    console().pairs(list(SURFACES.items()))
+    console().pairs([(name, surface.says) for name, surface in SURFACES.items()])
 
 
 def list_invariants() -> None:

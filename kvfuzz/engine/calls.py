@@ -153,19 +153,23 @@ def classify(error: BaseException) -> Refusal | Crash:
         and at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
     ):
         return Refusal(exception=kind, message=message)
-    function = ""
-    if at is not None:
-        code = at.tb_frame.f_code
-        function = code.co_name
-        if not message:
-            message = linecache.getline(code.co_filename, at.tb_lineno).strip()
+    function = at.tb_frame.f_code.co_name if at is not None else ""
+    message = message or _line(at)
     return Crash(symptom="exception", exception=kind, function=function, message=message)
+
+
+def _line(at: TracebackType | None) -> str:
+    """The source line that raised."""
+    if at is None:
+        return ""
+    return linecache.getline(at.tb_frame.f_code.co_filename, at.tb_lineno).strip()
 
 
 def unusable_answer(answer: Any, error: BaseException) -> Crash:
     """The crash that an answer amounts to if it is no plan at all."""
+    text = _text(error) or _line(_last(error.__traceback__))
     return Crash(
         symptom="exception",
         exception="UnusableAnswer",
-        message=f"returned {type(answer).__name__}: {_text(error)}",
+        message=f"returned {type(answer).__name__}: {text}",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,10 @@ CALLS_AGAIN_SHARE = 8
 
 # Distinct specs kept translated: bounds memory in runs of millions of mixes.
 _KEPT_SPECS = 20_000
+
+
+# Surfaces that plan memory: a layer that takes none has no cache, and none is asked for.
+_POOLED = ("groups", "config")
 
 
 class _Native(msgspec.Struct, frozen=True, gc=False):
@@ -83,14 +87,15 @@ class _Trial(msgspec.Struct, gc=False):
     """See `kvfuzz.invariants.Trial`."""
 
     session: Session
+    surface: str
     scenario: Scenario
     outcome: Outcome
     pages: Mapping[str, int]
     changed: str | None
     thorough: bool
 
-    def again(self, specs: Mapping[str, LayerSpec]) -> Outcome:
-        return self.session.ask(specs.items())[0].outcome
+    def again(self, scenario: Scenario) -> Outcome:
+        return self.session.ask(scenario)[0].outcome
 
 
 class Session:
@@ -150,6 +155,8 @@ class Session:
             page = self.target.page_size(spec, native)
         except Exception as error:  # a spec that the target's own class refuses
             return NotExpressible(reason=f"{type(error).__name__}: {error}")
+        if not page and self.surface in _POOLED:
+            return NotExpressible(reason="a page of no bytes")
         return _Native(spec, native, self.target.state(native), page)
 
     def pages(self, scenario: Scenario) -> dict[str, int]:
@@ -165,18 +172,21 @@ class Session:
             if spec not in kept:
                 self._native(spec)
 
-    def ask(self, specs: Iterable[tuple[str, LayerSpec]]) -> tuple[Answer, dict[str, int]]:
-        """Call the planner on named specs, in their order.
+    def ask(self, scenario: Scenario) -> tuple[Answer, dict[str, int]]:
+        """Call the planner on a scenario.
 
         Returns:
             The answer, and layer name -> page size in bytes; of a mix that
             is not expressible, the layers before the first that is not.
         """
+        layout = scenario.config.layout
+        if layout is not None and layout not in self.target.dialect.layouts:
+            return Answer(NotExpressible(f"no layout {layout}")), {}
         used: dict[int, _Native] = {}
         kept = self._natives.get
         mix: dict[str, Any] = {}
         pages: dict[str, int] = {}
-        for name, spec in specs:
+        for name, spec in scenario.mix:
             # By identity first: most layers share a spec with one before them.
             entry = used.get(id(spec))
             if entry is None:
@@ -190,12 +200,14 @@ class Session:
             mix[name] = entry.native
             pages[name] = entry.page
         if self._isolate:
-            return self._isolated(mix, used), pages
-        return self._call(mix, used), pages
+            return self._isolated(scenario, mix, used), pages
+        return self._call(scenario, mix, used), pages
 
-    def _isolated(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
+    def _isolated(
+        self, scenario: Scenario, mix: dict[str, Any], used: dict[int, _Native]
+    ) -> Answer:
         data = isolated(
-            lambda: msgspec.json.encode(self._call(mix, used)),
+            lambda: msgspec.json.encode(self._call(scenario, mix, used)),
             seconds=self.call_seconds,
             size=self.limits.call_bytes,
         )
@@ -203,7 +215,7 @@ class Session:
             return Answer(data)
         return msgspec.json.decode(data, type=Answer)
 
-    def _call(self, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
+    def _call(self, scenario: Scenario, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
         """Once this returns, nothing raises CallStopped any more."""
         watch = self._watch
         before = mix.copy()
@@ -214,7 +226,7 @@ class Session:
             try:
                 if watch is not None:
                     watch.deadline = time.monotonic() + self.call_seconds
-                answer = self.target.call(self.surface, mix)
+                answer = self.target.call(self.surface, mix, scenario)
                 # It may be a generator, and so the planner's own code still.
                 blame = partial(unusable_answer, answer)
                 changed = self._changes(before, mix, used)
@@ -267,7 +279,7 @@ class Session:
             only: Id of the one rule to judge by; the others may take calls.
             again: Whether all rules judge, and thoroughly, though it is counted.
         """
-        answer, pages = self.ask(scenario.mix)
+        answer, pages = self.ask(scenario)
         outcome = answer.outcome
         thorough = again or tally is None or answer.changed is not None
         rules = self.invariants if thorough else self._due[number % CALLS_AGAIN_SHARE]
@@ -278,7 +290,7 @@ class Session:
         tally = tally or Tally()
         tally.mixes += 1
         tally.outcomes[outcome_name(outcome)] += 1
-        trial = _Trial(self, scenario, outcome, pages, answer.changed, thorough)
+        trial = _Trial(self, self.surface, scenario, outcome, pages, answer.changed, thorough)
         checked = tally.checked
         violations = []
         for rule in rules:

@@ -13,15 +13,12 @@ import msgspec
 
 from kvfuzz.invariants import Violation
 from kvfuzz.pages import DEFAULTS, Dialect
+from kvfuzz.planner_config import PLAIN_CONFIG, PlannerConfig
 from kvfuzz.specs import LayerSpec, OpenSpec, Scenario, open_spec, spec_fields
 from kvfuzz.strategies import constraints
 
 #: The violation sought, if a scenario has it.
 Broken = Callable[[Scenario], Violation | None]
-
-
-def _renamed(specs: list[LayerSpec]) -> Scenario:
-    return Scenario(mix=tuple((f"layers.{i}", spec) for i, spec in enumerate(specs)))
 
 
 def _plainer(spec: LayerSpec, dialect: Dialect) -> Iterator[LayerSpec]:
@@ -45,28 +42,46 @@ def _optional(spec: OpenSpec, dialect: Dialect) -> list[str]:
 
 
 def _smaller(scenario: Scenario, dialect: Dialect) -> Iterator[Scenario]:
-    """Scenarios that are one step simpler: a spec or a layer less, or a field at its default."""
+    """Scenarios that are one step simpler: a spec or a layer less, or a setting at its default."""
     specs = [spec for _, spec in scenario]
+    places = range(len(specs))
     # All layers of a spec first: where each must occur twice, one less is no way down.
     for spec in dict.fromkeys(specs):
-        if others := [other for other in specs if other != spec]:
-            yield _renamed(others)
-    for number in reversed(range(len(specs))):
+        if others := [place for place in places if specs[place] != spec]:
+            yield scenario.taking(others).renamed()
+    for number in reversed(places):
         if len(specs) > 1:
-            yield _renamed(specs[:number] + specs[number + 1 :])
+            yield scenario.taking([place for place in places if place != number]).renamed()
+    yield from _plainer_engine(scenario)
     for spec in dict.fromkeys(specs):
         for plainer in _plainer(spec, dialect):
-            yield _renamed([plainer if other == spec else other for other in specs])
+            yield scenario.respecced([plainer if other == spec else other for other in specs])
+
+
+def _plainer_engine(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios with one setting of the engine at its default."""
+    if scenario.ranks:
+        yield msgspec.structs.replace(scenario, ranks=())
+    if scenario.drafts:
+        yield msgspec.structs.replace(scenario, drafts=0)
+    for field in msgspec.structs.fields(PlannerConfig):
+        if getattr(scenario.config, field.name) != field.default:
+            config = msgspec.structs.replace(scenario.config, **{field.name: field.default})
+            yield msgspec.structs.replace(scenario, config=config)
 
 
 def complexity(scenario: Scenario) -> tuple[int, int, int]:
     """Orders scenarios by what a reader has to take in: layers, distinct specs, text."""
     specs = {spec for _, spec in scenario}
-    return len(scenario), len(specs), sum(len(msgspec.json.encode(spec)) for spec in specs)
+    text = sum(len(msgspec.json.encode(spec)) for spec in specs)
+    engine = msgspec.json.encode((scenario.config, scenario.drafts, scenario.ranks))
+    return len(scenario), len(specs), text + len(engine)
 
 
 def is_plain(scenario: Scenario, dialect: Dialect) -> bool:
-    """Whether every field that has a default is at it."""
+    """Whether every field and setting that has a default is at it."""
+    if scenario.config != PLAIN_CONFIG or scenario.drafts or scenario.ranks:
+        return False
     return not any(
         _optional(spec, dialect)
         if isinstance(spec, OpenSpec)

@@ -101,7 +101,7 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
                     for number, scenario in enumerate(job.scenarios):
                         heartbeat.beat(Place(0, number))
                         findings = scout.judge(scenario)
-                        outcome = session.ask(scenario.mix)[0].outcome
+                        outcome = session.ask(scenario)[0].outcome
                         send(Replayed(outcome, findings))
     send(Finished(exhausted))
 

@@ -3,7 +3,16 @@
 Importing this package registers them all.
 """
 
-from kvfuzz.invariants import conduct, fidelity, grouping, metamorphic  # noqa: F401
+from kvfuzz.invariants import (  # noqa: F401
+    accounting,
+    allocation,
+    conduct,
+    drafts,
+    fidelity,
+    grouping,
+    metamorphic,
+    pages,
+)
 from kvfuzz.invariants.registry import (
     Invariant,
     Trial,

@@ -31,6 +31,7 @@ class UniformIsNoneViolation(Violation):
     source="vLLM pull request 48256 (in 0.26.0): packing is for layers of different page sizes.",
     applies_to="mixes with at most one distinct page size that the packer answered",
     surfaces=("pack",),
+    severity="silent wrong plan",
     applies=_uniform,
 )
 def uniform_is_none(trial: Trial) -> None:
@@ -55,10 +56,11 @@ class PartitionViolation(Violation):
 
 @invariant(
     PartitionViolation,
-    claim="If the packer takes a mix, every layer of it is in exactly one group.",
+    claim="If a planner takes a mix, every layer of it is in exactly one group.",
     source="get_kv_cache_configs stops on a layer without a group; a tensor has one owner.",
     applies_to="plans with groups",
-    surfaces=("pack",),
+    surfaces=("pack", "groups", "config"),
+    severity="silent wrong plan",
     applies=planned,
 )
 def partition(trial: Trial) -> None:
@@ -99,6 +101,7 @@ class SinglePageSizeViolation(Violation):
     source="A block of a group is one page of each of its layers, and a pool has one page size.",
     applies_to="plans with groups",
     surfaces=("pack",),
+    severity="silent wrong plan",
     applies=planned,
 )
 def single_page_size(trial: Trial) -> None:

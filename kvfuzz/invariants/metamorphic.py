@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from math import gcd
+from typing import Any
+
+import msgspec
 
 from kvfuzz.invariants.registry import Trial, Violation, answered, invariant
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Plan, Refusal
+from kvfuzz.specs import LayerSpec
 
 
 def _ended_in_order(trial: Trial) -> bool:
@@ -41,7 +46,8 @@ class PureViolation(Violation):
     claim="A call leaves its dict and the specs bit-equal.",
     source="Workers and scheduler plan from the same objects, and specs are frozen dataclasses.",
     applies_to="mixes that were answered or refused",
-    surfaces=("pack", "merge"),
+    surfaces=("pack", "groups", "config", "merge"),
+    severity="silent wrong plan",
     applies=_ended_in_order,
 )
 def pure(trial: Trial) -> None:
@@ -66,13 +72,14 @@ class DeterministicViolation(Violation):
     claim="A second call on an equal mix gives an equal answer.",
     source="Each rank plans for itself, and all must come to the plan that the scheduler has.",
     applies_to="mixes that were answered or refused",
-    surfaces=("pack", "merge"),
+    surfaces=("pack", "groups", "config", "merge"),
+    severity="silent wrong plan",
     applies=_ended_in_order,
     calls_again=True,
 )
 def deterministic(trial: Trial) -> None:
     """Judge a second call."""
-    second = trial.again(trial.scenario.specs())
+    second = trial.again(trial.scenario)
     if second != trial.outcome:
         raise answered_otherwise(describe(trial.outcome), describe(second), tuple(trial.pages))
 
@@ -87,50 +94,132 @@ def answered_otherwise(first: str, then: str, layers: tuple[str, ...]) -> Determ
     )
 
 
+def _alike(trial: Trial, other: Outcome) -> bool:
+    """Whether two plans are one, if layers of one spec may change places."""
+    assert isinstance(trial.outcome, Plan)
+    if not isinstance(other, Plan):
+        return False
+    if other.partition == trial.outcome.partition:
+        return True
+    if trial.surface == "pack":  # packs by sizes, and so has no need to tell them apart by place
+        return False
+    specs = trial.scenario.specs()
+    return _by_spec(trial.outcome, specs) == _by_spec(other, specs)
+
+
+def _by_spec(plan: Plan, specs: Mapping[str, LayerSpec]) -> Counter[frozenset[Any]]:
+    """The groups, each as how many layers of which spec it holds, with their counts."""
+    return Counter(
+        frozenset(Counter(specs.get(name) for name in group.layers).items())
+        for group in plan.groups or ()
+    )
+
+
 class OrderFreeViolation(Violation):
     """Another order of the same layers is partitioned otherwise."""
 
     invariant = "order-free"
 
 
-def _orders(trial: Trial) -> Iterator[tuple[str, ...]]:
+def _orders(trial: Trial) -> Iterator[list[int]]:
     """Orders to try: reversed, and mixed up by the mix itself so that replays agree.
 
     The search tries one of them a mix, all while it shrinks or replays.
     """
-    names = tuple(trial.pages)
+    count = len(trial.pages)
     number = zlib.crc32(repr(tuple(trial.pages.values())).encode())
     if trial.thorough or number % 2:
-        yield names[::-1]
+        yield [*reversed(range(count))]
     if trial.thorough or not number % 2:
         # A step that shares no factor with the count comes by each layer once.
-        count = len(names)
         step = next(s for s in range(2 + number % 61, count + 64) if gcd(s, count) == 1)
-        yield tuple(names[(number + place * step) % count] for place in range(count))
+        yield [(number + place * step) % count for place in range(count)]
 
 
 @invariant(
     OrderFreeViolation,
-    claim="A permuted dict gives the same partition.",
+    claim="A permuted dict gives the same partition, but for layers of one spec changing places.",
     source="Layer order is an accident of how a model's modules are registered.",
     applies_to="mixes that were answered, with two layers or more",
-    surfaces=("pack",),
+    surfaces=("pack", "groups"),
+    severity="silent wrong plan",
     applies=lambda trial: answered(trial) and len(trial.pages) > 1,
     calls_again=True,
 )
 def order_free(trial: Trial) -> None:
     """Judge plans of the same layers in other orders."""
     assert isinstance(trial.outcome, Plan)
-    specs = trial.scenario.specs()
     for order in _orders(trial):
-        other = trial.again({name: specs[name] for name in order})
+        permuted = trial.scenario.taking(order)
+        other = trial.again(permuted)
         if type(other) is Crash:
             continue  # a crash breaks plan-or-refusal, and is found there
-        if not isinstance(other, Plan) or other.partition != trial.outcome.partition:
+        if not _alike(trial, other):
             raise OrderFreeViolation(
                 symptom="partition differs",
-                got=f"{describe(trial.outcome)}; ordered {', '.join(order)}: {describe(other)}",
+                got=(
+                    f"{describe(trial.outcome)}; ordered {', '.join(permuted.specs())}: "
+                    f"{describe(other)}"
+                ),
                 expected="the same partition",
                 layers=tuple(trial.pages),
                 groups=trial.outcome.groups or (),
             )
+
+
+class SplitAgreesViolation(Violation):
+    """A layer's geometry depends on how layers are split over ranks."""
+
+    invariant = "split-agrees"
+
+
+def _split(trial: Trial) -> bool:
+    return len(set(trial.scenario.ranks)) > 1 and type(trial.outcome) is Plan
+
+
+@invariant(
+    SplitAgreesViolation,
+    claim="Splitting layers over pipeline ranks changes no layer's planned spec or page.",
+    source="One scheduler plans for all ranks; a layer's cache is the same wherever it runs.",
+    applies_to="plans for two ranks or more",
+    surfaces=("config",),
+    severity="silent wrong plan",
+    applies=_split,
+    calls_again=True,
+)
+def split_agrees(trial: Trial) -> None:
+    """Judge each layer by the plan for one rank."""
+    config = msgspec.structs.replace(
+        trial.scenario.config, spare_blocks=None, num_gpu_blocks_override=None
+    )
+    whole = trial.again(msgspec.structs.replace(trial.scenario, ranks=(), config=config))
+    assert isinstance(trial.outcome, Plan)
+    if not isinstance(whole, Plan):
+        raise _splits_otherwise(trial, f"one rank: {describe(whole)}", "a plan for one rank, too")
+    here, there = _geometries(trial.outcome), _geometries(whole)
+    for name, geometry in here.items():
+        if there.get(name) != geometry:
+            raise _splits_otherwise(
+                trial, f"{name} planned as {geometry}", f"as for one rank: {there.get(name)}"
+            )
+
+
+def _geometries(plan: Plan) -> dict[str, Any]:
+    """Layer -> its planned spec and page."""
+    return {
+        name: (spec, page)
+        for group in plan.groups or ()
+        if group.terms is not None
+        for name, spec, page in zip(group.layers, group.terms.planned, group.pages, strict=True)
+    }
+
+
+def _splits_otherwise(trial: Trial, got: str, expected: str) -> SplitAgreesViolation:
+    assert isinstance(trial.outcome, Plan)
+    return SplitAgreesViolation(
+        symptom="otherwise on ranks",
+        got=got,
+        expected=expected,
+        layers=tuple(trial.pages),
+        groups=trial.outcome.groups or (),
+    )

@@ -9,17 +9,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from kvfuzz.errors import UsageError
 from kvfuzz.outcomes import Group, Outcome, Plan
-from kvfuzz.specs import LayerSpec, Scenario
+from kvfuzz.specs import Scenario
 
 
 class Trial(Protocol):
     """One call of a planner, as an invariant sees it.
 
     Attributes:
+        surface: The surface that was asked.
         scenario: What was asked.
         outcome: What came of it.
         pages: Layer name -> page size in bytes, by the target's page rules.
@@ -28,14 +29,15 @@ class Trial(Protocol):
             is shrunk or replayed, false in the search.
     """
 
+    surface: str
     scenario: Scenario
     outcome: Outcome
     pages: Mapping[str, int]
     changed: str | None
     thorough: bool
 
-    def again(self, specs: Mapping[str, LayerSpec]) -> Outcome:
-        """The outcome of a further call on `specs`."""
+    def again(self, scenario: Scenario) -> Outcome:
+        """The outcome of a further call, on `scenario`."""
         ...
 
 
@@ -95,6 +97,9 @@ class Violation(AssertionError):
 
 Check = Callable[[Trial], None]
 
+#: What a broken rule costs who runs the planner, worst first.
+Severity: TypeAlias = Literal["silent wrong plan", "crash", "needless refusal", "waste"]
+
 
 @dataclass(frozen=True)
 class Invariant:
@@ -106,6 +111,7 @@ class Invariant:
         source: Where the rule comes from.
         applies_to: What it judges, in words.
         surfaces: Surfaces that it judges.
+        severity: What a violation costs.
         applies: Whether it judges a trial; only those count as checked.
         check: Raises `violation` if the trial breaks the rule.
         violation: Its exception class.
@@ -118,6 +124,7 @@ class Invariant:
     source: str
     applies_to: str
     surfaces: tuple[str, ...]
+    severity: Severity
     applies: Callable[[Trial], bool]
     check: Check
     violation: type[Violation]
@@ -134,6 +141,7 @@ def invariant(
     source: str,
     applies_to: str,
     surfaces: tuple[str, ...],
+    severity: Severity,
     applies: Callable[[Trial], bool],
     calls_again: bool = False,
 ) -> Callable[[Check], Check]:
@@ -155,6 +163,7 @@ def invariant(
             source=source,
             applies_to=applies_to,
             surfaces=surfaces,
+            severity=severity,
             applies=applies,
             check=check,
             violation=violation,

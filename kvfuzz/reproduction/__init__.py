@@ -23,4 +23,6 @@ def reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     """
     if finding.surface == "merge":
         return merge_reproduction(finding, catalogue)
+    if finding.surface in ("groups", "config"):
+        return None
     return pack_reproduction(finding)

@@ -9,7 +9,7 @@ import msgspec
 
 from kvfuzz.outcomes import Group, Plan
 from kvfuzz.pages import FULL_DIALECT, Dialect, page_size_bytes
-from kvfuzz.specs import LayerSpec
+from kvfuzz.specs import LayerSpec, Scenario
 
 #: Anyone's planner in neutral terms: mix -> groups of layer names, or None.
 NeutralPlanner = Callable[[dict[str, LayerSpec]], Sequence[Iterable[str]] | None]
@@ -42,8 +42,15 @@ class Target(Protocol):
         """All of a native spec's state, comparable by ==, to see whether a call changed it."""
         ...
 
-    def call(self, surface: str, specs: dict[str, Any]) -> Any:
-        """Call the planner itself: what it returns or raises is passed on untouched."""
+    def call(self, surface: str, specs: dict[str, Any], scenario: Scenario) -> Any:
+        """Call the planner itself: what it returns or raises is passed on untouched.
+
+        Args:
+            surface: One of the target's surfaces.
+            specs: The target's own specs, by layer name.
+            scenario: What they were translated from; planners that plan for
+                an engine are told its config, draft layers and ranks.
+        """
         ...
 
     def normalise(
@@ -96,7 +103,7 @@ class NeutralTarget:
         """All fields in order."""
         return msgspec.structs.astuple(native)
 
-    def call(self, surface: str, specs: dict[str, Any]) -> Any:
+    def call(self, surface: str, specs: dict[str, Any], scenario: Scenario) -> Any:
         """Call the planner."""
         return self._planner(specs)
 

@@ -12,6 +12,7 @@ from enum import Enum
 from types import ModuleType
 from typing import Any, Final
 
+import msgspec
 import torch
 
 from kvfuzz.catalogue import FieldForm
@@ -71,12 +72,15 @@ class OpenClass:
     def __init__(self, cls: type, module: ModuleType) -> None:
         self.cls = cls
         fields = [field for field in dataclasses.fields(cls) if field.init]
-        self.forms = {field.name: _form(field, module) for field in fields}
+        self.forms = {
+            field.name: msgspec.structs.replace(_form(field, module), mark=not field.compare)
+            for field in fields
+        }
         # What the class's own equality leaves out is no part of what a spec is.
         self._held = {
             field.name: field.default
             for field in fields
-            if field.compare and self.forms[field.name].type != "unknown"
+            if not self.forms[field.name].mark and self.forms[field.name].type != "unknown"
         }
         enums = {name: form for name, form in self.forms.items() if form.type == "name"}
         self._members = {

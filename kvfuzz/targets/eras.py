@@ -19,7 +19,7 @@ import torch
 
 from kvfuzz.catalogue import KindForm
 from kvfuzz.errors import TargetError
-from kvfuzz.outcomes import Group, Merged, Plan
+from kvfuzz.outcomes import Group, Plan, Terms
 from kvfuzz.pages import Dialect, PageRules, page_size_bytes
 from kvfuzz.specs import (
     DTYPE_BYTES,
@@ -27,10 +27,13 @@ from kvfuzz.specs import (
     LayerSpec,
     MLAAttentionSpec,
     OpenSpec,
+    Scenario,
     SlidingWindowMLASpec,
 )
 from kvfuzz.targets.base import sayable
 from kvfuzz.targets.discover import open_classes
+from kvfuzz.targets.engine_config import StandInConfigs, layouts_of
+from kvfuzz.targets.planned import Configs, EnginePlanner
 
 #: Kind -> name of its spec class in vllm/v1/kv_cache_interface.py.
 _CLASS_NAMES: Final = {
@@ -103,7 +106,16 @@ class VllmTarget:
         TargetError: Its page sizes follow a rule that kvfuzz does not know.
     """
 
-    def __init__(self, interface: ModuleType, utils: ModuleType, *, uri: str, version: str) -> None:
+    def __init__(
+        self,
+        interface: ModuleType,
+        utils: ModuleType,
+        planning: ModuleType | None = None,
+        *,
+        configs: Configs | None = None,
+        uri: str,
+        version: str,
+    ) -> None:
         self.uri = uri
         self.version = version
         self._classes = {
@@ -133,7 +145,15 @@ class VllmTarget:
             for surface, name in _FUNCTION_NAMES.items()
             if callable(getattr(utils, name, None)) and len(self._classes) == len(_CLASS_NAMES)
         }
-        self.surfaces = (*self._functions, *([_MERGE] if self._open else []))
+        self._planner = EnginePlanner(
+            interface,
+            [module for module in (planning, utils) if module is not None],
+            configs or StandInConfigs(interface),
+            self._look,
+            _own_page_size,
+        )
+        planner_surfaces = self._planner.surfaces if self._open else ()
+        self.surfaces = (*self._functions, *planner_surfaces, *([_MERGE] if self._open else []))
         self.dialect = Dialect(
             rules=self._probe_rules(),
             fields={kind: entry.fields for kind, entry in self._classes.items()},
@@ -142,6 +162,7 @@ class VllmTarget:
                 kind: KindForm(entry.cls.__name__, entry.forms)
                 for kind, entry in self._open.items()
             },
+            layouts=layouts_of(interface),
         )
         if self._functions:
             self._check_rules()
@@ -168,11 +189,13 @@ class VllmTarget:
             return _own_page_size(native)
         return page_size_bytes(spec, self.dialect.rules)
 
-    def call(self, surface: str, specs: dict[str, Any]) -> Any:
+    def call(self, surface: str, specs: dict[str, Any], scenario: Scenario) -> Any:
         """Call the planner's own function, or the `merge` of its first spec's class."""
         if surface == _MERGE:
             natives = list(specs.values())
             return type(natives[0]).merge(natives)
+        if surface in self._planner.surfaces:
+            return self._planner.call(surface, specs, scenario)
         return self._functions[surface](specs)
 
     def normalise(
@@ -185,6 +208,8 @@ class VllmTarget:
         """
         if surface == _MERGE:
             return self._merged(answer, specs)
+        if surface in self._planner.surfaces:
+            return self._planner.normalise(answer, specs)
         if answer is None:
             return Plan(groups=None)
         if not isinstance(answer, list | tuple):
@@ -207,14 +232,30 @@ class VllmTarget:
             groups.append(Group(names, tuple([sizes[id(spec)] for spec in members])))
         return Plan(tuple(groups))
 
+    def _look(self, native: Any) -> OpenSpec:
+        """What a spec that the planner made holds.
+
+        Raises:
+            TypeError: It is of no class that a layer can have.
+        """
+        look = self._looks.get(type(native))
+        if look is None:
+            raise TypeError(f"a layer cannot have a {type(native).__name__}")
+        return look(native)
+
     def _merged(self, answer: Any, specs: Mapping[str, Any]) -> Plan:
         """The plan of one group that a merged spec is."""
         if type(answer) not in self._looks:
             raise TypeError(f"a merge must give a spec of a layer, got {type(answer).__name__}")
         distinct = {id(spec): spec for spec in specs.values()}.values()
-        given = dict.fromkeys(self._looks[type(spec)](spec) for spec in distinct)
-        merged = Merged(tuple(given), self._looks[type(answer)](answer))
-        return Plan((Group(tuple(specs), (_own_page_size(answer),) * len(specs), merged),))
+        looks = {id(spec): self._looks[type(spec)](spec) for spec in distinct}
+        made = self._looks[type(answer)](answer)
+        terms = Terms(
+            given=tuple(looks[id(spec)] for spec in specs.values()),
+            planned=(made,) * len(specs),
+            shared=made,
+        )
+        return Plan((Group(tuple(specs), (_own_page_size(answer),) * len(specs), terms),))
 
     def _probed(self, spec: LayerSpec, **fields: Any) -> int | None:
         """The page size of `spec` with other fields; None if it cannot be expressed."""
@@ -261,7 +302,15 @@ class VllmTarget:
                     )
 
 
-def adapt(interface: ModuleType, utils: ModuleType, uri: str, version: str) -> VllmTarget:
+def adapt(
+    interface: ModuleType,
+    utils: ModuleType,
+    uri: str,
+    version: str,
+    *,
+    planning: ModuleType | None = None,
+    configs: Configs | None = None,
+) -> VllmTarget:
     """A target over a vLLM that is loaded in this process, for anyone's `module:factory`.
 
     A plugin that patches vLLM's planner patches first, then adapts.
@@ -271,8 +320,10 @@ def adapt(interface: ModuleType, utils: ModuleType, uri: str, version: str) -> V
         utils: The module `vllm.v1.core.kv_cache_utils`.
         uri: What to call it.
         version: Its version, for people.
+        planning: The module `vllm.v1.core.kv_cache_planning`, if there is one.
+        configs: Makes the engine's configs; None for stand-ins.
 
     Raises:
         TargetError: Its page sizes follow a rule that kvfuzz does not know.
     """
-    return VllmTarget(interface, utils, uri=uri, version=version)
+    return VllmTarget(interface, utils, planning, configs=configs, uri=uri, version=version)

@@ -123,7 +123,13 @@ def _standalone(prepared: Prepared) -> Target:
     from kvfuzz.targets.standalone import load_planner
 
     modules = load_planner(folder, prepared.uri)
-    return adapt(modules.interface, modules.utils, prepared.uri, source_version(folder))
+    return adapt(
+        modules.interface,
+        modules.utils,
+        prepared.uri,
+        source_version(folder),
+        planning=modules.planning,
+    )
 
 
 def source_version(folder: Path) -> str:

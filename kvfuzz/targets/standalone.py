@@ -30,6 +30,7 @@ from kvfuzz.targets.sentences import said
 REAL_MODULES: Final = frozenset(
     {
         "vllm.envs",
+        "vllm.v1.attention.backends.registry",
         "vllm.v1.kv_cache_interface",
         "vllm.v1.kv_cache_layout",
         "vllm.v1.kv_cache_spec_registry",
@@ -47,6 +48,7 @@ BARE_PACKAGES: Final = frozenset({"vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.hi
 
 INTERFACE: Final = "vllm.v1.kv_cache_interface"
 UTILS: Final = "vllm.v1.core.kv_cache_utils"
+PLANNING: Final = "vllm.v1.core.kv_cache_planning"
 
 
 class StandInUsed(HarnessFault):
@@ -137,6 +139,16 @@ def _no(*_: Any, **__: Any) -> bool:
     return False
 
 
+def _default_builder(*_: Any) -> str:
+    return f"{PLANNING}.DefaultKVCacheConfigBuilder"
+
+
+class MultipleOf(NamedTuple):
+    """Block sizes that are multiples of a number of tokens, as attention backends state them."""
+
+    base: int
+
+
 class _Platform(StandIn):
     """A platform of no devices: every is_...() and has_...() is answered no."""
 
@@ -146,6 +158,8 @@ class _Platform(StandIn):
     @staticmethod
     def register_custom_kv_cache_specs(*_: Any, **__: Any) -> None:
         """Register nothing."""
+
+    get_kv_cache_config_builder_cls = staticmethod(_default_builder)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("is_", "has_")):
@@ -162,6 +176,7 @@ _VALUES: Final[dict[str, dict[str, Any]]] = {
     "vllm.logger": {"init_logger": _init_logger},
     "vllm.config": {"get_current_vllm_config_or_none": _no_config},
     "vllm.config.vllm": {"get_current_vllm_config_or_none": _no_config},
+    "vllm.v1.attention.backend": {"MultipleOf": MultipleOf},
     "vllm.platforms": {"current_platform": _Platform("vllm.platforms.current_platform")},
 }
 
@@ -223,10 +238,11 @@ class _Finder(MetaPathFinder):
 
 
 class PlannerModules(NamedTuple):
-    """The two modules that a planner is reached through."""
+    """The modules that a planner is reached through; the last is there in newer releases."""
 
     interface: ModuleType
     utils: ModuleType
+    planning: ModuleType | None
 
 
 def _vllm_modules() -> list[str]:
@@ -285,7 +301,7 @@ def load_planner(folder: Path, what: str) -> PlannerModules:
         for name in _vllm_modules():
             del sys.modules[name]
         raise
-    return PlannerModules(interface, utils)
+    return PlannerModules(interface, utils, sys.modules.get(PLANNING))
 
 
 def _load_rest() -> None:

@@ -37,6 +37,9 @@ from kvfuzz.strategies import layers as layouts
 from kvfuzz.targets.base import Target
 from kvfuzz.targets.load import Prepared, load, prepare
 
+#: What is asked of surfaces that read nothing of it.
+ASKED = Scenario(())
+
 MIXES = 2 * CHUNK
 TURNS = 40
 #: Name -> the range of layer counts.
@@ -88,11 +91,11 @@ def turn(
             for number, mix in enumerate(built):
                 # Upstream asserts on mixes that it does not expect.
                 with contextlib.suppress(AssertionError):
-                    target.call("pack", mix)
+                    target.call("pack", mix, ASKED)
                     if number % CALLS_AGAIN_SHARE == 0:  # as `deterministic` does
-                        target.call("pack", mix)
+                        target.call("pack", mix, ASKED)
                     elif number % CALLS_AGAIN_SHARE == 4:  # as `order-free` does
-                        target.call("pack", turned[number])
+                        target.call("pack", turned[number], ASKED)
 
         return timed(bare), timed(lambda: scout.search(job)), sum(map(len, mixes))
 

@@ -17,7 +17,7 @@ def test_a_lost_field_from_search_to_replay(tmp_path: Path):
         cwd=tmp_path,
     )  # fmt: skip
     assert run.code == 1
-    assert "got       mode=its default in the merged full_attention spec" in run.out
+    assert "got       mode=its default in the planned full_attention spec" in run.out
     assert "full attention     16      -   64  float32" in run.out
     assert "with mode=half" in run.out
     report = json.loads((tmp_path / "o.json").read_text())

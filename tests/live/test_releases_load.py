@@ -27,11 +27,15 @@ from kvfuzz.specs import (
     QUANT_MODES,
     LayerSpec,
     MLAAttentionSpec,
+    Scenario,
     SlidingWindowMLASpec,
 )
 from kvfuzz.targets.base import Target
 from kvfuzz.targets.load import load, prepare
 from tests.live.releases import RELEASES
+
+#: What is asked of surfaces that read nothing of it.
+ASKED = Scenario(())
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("version", RELEASES)]
 
@@ -119,7 +123,7 @@ def seed(target: Target, specs: dict[str, LayerSpec]) -> Any:
     """The plan for a mix as lists of layers and pages; None if the planner takes none of it."""
     natives = {name: target.translate(spec) for name, spec in specs.items()}
     before = [target.state(native) for native in natives.values()]
-    plan = target.normalise("pack", target.call("pack", natives), natives, {})
+    plan = target.normalise("pack", target.call("pack", natives, ASKED), natives, {})
     assert [target.state(native) for native in natives.values()] == before
     return None if plan.groups is None else msgspec.to_builtins(plan.groups)
 

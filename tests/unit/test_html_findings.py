@@ -44,7 +44,7 @@ def test_a_finding_in_full(page: BeautifulSoup):
     terms = [text_of(dt) for dt in said.find_all("dt")]
     words = [text_of(dd) for dd in said.find_all("dd")]
     assert dict(zip(terms, words, strict=True)) == {
-        "Claim": "If the packer takes a mix, every layer of it is in exactly one group.",
+        "Claim": "If a planner takes a mix, every layer of it is in exactly one group.",
         "Got": f"{SCRIPT} a\\x00b\\x1b[31mc\\u202ee\\uffff]]>&amp;",
         "Expected": f"{IMAGE} in a group",
     }

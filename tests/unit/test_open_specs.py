@@ -16,12 +16,15 @@ from kvfuzz.engine.shapes import Shapes
 from kvfuzz.errors import UsageError
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import get_invariant
-from kvfuzz.outcomes import Group, Merged, Plan
+from kvfuzz.outcomes import Group, Plan, Terms
 from kvfuzz.reporting.shape_tables import shapes_by_surface
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import OpenSpec, Scenario, open_spec, scenario_to_json, spec_fields
 from kvfuzz.targets.discover import kind_of
 from tests.sabotage import merging
+
+#: What is asked of surfaces that read nothing of it.
+ASKED = Scenario(())
 
 PLAIN: dict[str, Any] = {"block_size": 16, "head_size": 64, "dtype": "float32"}
 STATES = open_spec(
@@ -78,9 +81,11 @@ def test_a_spec_is_told_and_looked_at():
     assert target.page_size(STATES, states) == 8
     for given, made in ((spec, native), (STATES, states)):
         specs = {"a": made, "b": made}
-        plan = target.normalise("merge", target.call("merge", specs), specs, {})
+        plan = target.normalise("merge", target.call("merge", specs, ASKED), specs, {})
         page = given.block_size
-        assert plan == Plan((Group(("a", "b"), (page, page), Merged((given,), given)),))
+        assert plan == Plan(
+            (Group(("a", "b"), (page, page), Terms((given, given), (given, given), given)),)
+        )
 
 
 def test_what_a_target_cannot_be_told():
@@ -155,8 +160,8 @@ def test_the_text_of_a_reproduction():
     catalogue = merging.target_of().dialect.catalogue
     spec = open_spec("full_attention", {**PLAIN, "mode": "half"})
     assert reproduction(_finding("nothing-lost", spec), catalogue) == (
-        '"""Specs that are all equal merge into a spec that equals them in class and every\n'
-        'field."""\n'
+        '"""A layer\'s spec in the plan is the one that it had, but for its block size, padding\n'
+        'and a promotion that makes it keep its whole context."""\n'
         "\n"
         "# nothing-lost-00000000, found by kvfuzz on version 1.\n"
         "\n"
@@ -209,6 +214,6 @@ def test_a_merge_that_changes_the_page_says_so():
     (violation,) = session.judge(scenario)
     assert violation.symptom == "full_attention changes block_size"
     assert violation.got == (
-        "block_size=8 in the merged full_attention spec, and a page of 8 bytes"
+        "block_size=8 in the planned full_attention spec, and a page of 8 bytes"
     )
-    assert violation.expected == "block_size=16, as in each layer's spec, and a page of 16 bytes"
+    assert violation.expected == "block_size=16, as in the layer's own spec, and a page of 16 bytes"

@@ -16,10 +16,13 @@ import pytest
 from kvfuzz.errors import HarnessFault, TargetError
 from kvfuzz.outcomes import Group, Plan
 from kvfuzz.pages import PageRules
-from kvfuzz.specs import MLAAttentionSpec, SlidingWindowMLASpec
+from kvfuzz.specs import MLAAttentionSpec, Scenario, SlidingWindowMLASpec
 from kvfuzz.targets.eras import adapt
 from kvfuzz.targets.load import Prepared, load, prepare
 from kvfuzz.targets.standalone import PlannerModules, StandIn, StandInUsed, load_planner
+
+#: What is asked of surfaces that read nothing of it.
+ASKED = Scenario(())
 
 INTERFACE = """
 from dataclasses import dataclass
@@ -147,20 +150,20 @@ def test_a_target_of_it(make: Callable[..., Path]):
     assert target.dialect.quant_modes == {"none", "nvfp4"}
     assert target.dialect.rules == PageRules(value_head=False)
     natives = {name: target.translate(spec) for name, spec in SPECS.items()}
-    plan = target.normalise("pack", target.call("pack", natives), natives, {})
+    plan = target.normalise("pack", target.call("pack", natives, ASKED), natives, {})
     assert plan == Plan((Group(("mla", "window"), (1024, 128)),))
     # Again, now that the page sizes are remembered.
-    assert target.normalise("pack", target.call("pack", natives), natives, {}) == plan
-    assert target.call("pack", {"none": natives["mla"]}) is None
+    assert target.normalise("pack", target.call("pack", natives, ASKED), natives, {}) == plan
+    assert target.call("pack", {"none": natives["mla"]}, ASKED) is None
     assert target.normalise("pack", None, natives, {}) == Plan(None)
 
 
 def test_a_spec_that_was_written_into_is_seen(planner: PlannerModules):
-    target = adapt(*planner, "it", "0")
+    target = adapt(planner.interface, planner.utils, "it", "0")
     native = target.translate(SPECS["mla"])
     before = target.state(native)
     specs = {"a": native}
-    answer = target.call("pack", specs)
+    answer = target.call("pack", specs, ASKED)
     assert target.normalise("pack", answer, specs, {}) == Plan((Group(("a",), (1024,)),))
     assert target.state(native) == before
     object.__setattr__(native, "head_size", 16)
@@ -177,13 +180,13 @@ def test_a_spec_that_was_written_into_is_seen(planner: PlannerModules):
     ],
 )
 def test_other_answers_are_type_errors(planner: PlannerModules, answer: Any, message: str):
-    target = adapt(*planner, "it", "0")
+    target = adapt(planner.interface, planner.utils, "it", "0")
     with pytest.raises(TypeError, match=message):
         target.normalise("pack", answer, {}, {})
 
 
 def test_layers_must_have_names(planner: PlannerModules):
-    target = adapt(*planner, "it", "0")
+    target = adapt(planner.interface, planner.utils, "it", "0")
     native = target.translate(SPECS["mla"])
     group = planner.interface.UniformTypeKVCacheSpecs({7: native})
     with pytest.raises(TypeError, match="by layer name"):
@@ -192,7 +195,7 @@ def test_layers_must_have_names(planner: PlannerModules):
 
 def test_no_function_no_surface(planner: PlannerModules):
     del planner.utils.group_and_unify_kv_cache_specs
-    assert adapt(*planner, "it", "0").surfaces == ()
+    assert adapt(planner.interface, planner.utils, "it", "0").surfaces == ()
 
 
 def test_an_unknown_page_rule_is_said(planner: PlannerModules):
@@ -203,7 +206,7 @@ def test_an_unknown_page_rule_is_said(planner: PlannerModules):
     with pytest.raises(
         TargetError, match=r"^it computes page sizes by a rule .* 7 bytes, not 39936"
     ):
-        adapt(*planner, "it", "0")
+        adapt(planner.interface, planner.utils, "it", "0")
 
 
 @pytest.mark.parametrize(("layer", "name"), [("ask", "Request.is_streaming"), ("make", "Request")])
@@ -347,7 +350,7 @@ def test_the_installed_vllm(make: Callable[..., Path], monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(folder)
     target = load(prepare("vllm"))
     assert (target.uri, target.version, target.surfaces) == ("vllm", "0.7", ("pack",))
-    assert target.call("pack", {"ask": target.translate(SPECS["mla"])}) is True
+    assert target.call("pack", {"ask": target.translate(SPECS["mla"])}, ASKED) is True
 
 
 def test_an_installed_vllm_that_cannot_be_imported(

@@ -14,7 +14,7 @@ import pytest
 from kvfuzz import __version__
 from kvfuzz.errors import TargetError, UsageError
 from kvfuzz.outcomes import Group, Plan
-from kvfuzz.specs import MLAAttentionSpec
+from kvfuzz.specs import MLAAttentionSpec, Scenario
 from kvfuzz.targets import load as loading
 from kvfuzz.targets.load import Prepared, load, prepare, source_version
 from kvfuzz.targets.uri import (
@@ -28,6 +28,9 @@ from kvfuzz.targets.uri import (
     parse,
     vllm_is_installed,
 )
+
+#: What is asked of surfaces that read nothing of it.
+ASKED = Scenario(())
 
 SPEC = MLAAttentionSpec(block_size=16, num_kv_heads=1, head_size=64, dtype="uint8")
 
@@ -160,7 +163,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_factory_of_a_neutral_planner(module: Any):
     target = module("__version__ = '7'\ndef make(): return lambda specs: [list(specs)]\n")
     specs = {"a": target.translate(SPEC)}
-    answer = target.call("pack", specs)
+    answer = target.call("pack", specs, ASKED)
     assert target.normalise("pack", answer, specs, {}) == Plan((Group(("a",), (1024,)),))
     assert (target.version, target.surfaces) == ("7", ("pack",))
 

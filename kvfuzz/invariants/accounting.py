@@ -1,0 +1,245 @@
+"""Rules over what a plan says it needs, and what it is given.
+
+The arithmetic here is an independent small model: what a block takes is read
+from the buffers that are allocated, what a request needs is the sum of its
+groups' blocks, and one block is the null block that no request gets.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned
+from kvfuzz.outcomes import Plan, Rank, Refusal
+
+#: The block that stands for "none" in block tables.
+_NULL_BLOCKS = 1
+#: A plan may take so many times what its layers take by themselves.
+_OVERHEAD = 4
+#: And so many groups for each distinct spec.
+_GROUPS_A_SPEC = 8
+
+
+def _ranks(trial: Trial) -> tuple[Rank, ...]:
+    assert isinstance(trial.outcome, Plan)
+    return trial.outcome.ranks
+
+
+def _allocated(trial: Trial) -> bool:
+    return planned(trial) and any(rank.buffers for rank in _ranks(trial))
+
+
+class OneAccountingViolation(Violation):
+    """What is needed, what is allocated and what was given do not agree."""
+
+    invariant = "one-accounting"
+
+
+@invariant(
+    OneAccountingViolation,
+    claim=(
+        "A plan that is accepted has, on every rank, as many blocks beside the null block as one "
+        "longest request takes, and takes no more memory than there is."
+    ),
+    source="A request that needs more blocks than there can ever be waits without end.",
+    applies_to="plans with buffers",
+    surfaces=("config",),
+    severity="silent wrong plan",
+    applies=_allocated,
+)
+def one_accounting(trial: Trial) -> None:
+    """Judge each rank's blocks and bytes."""
+    assert isinstance(trial.outcome, Plan)
+    config = trial.scenario.config
+    override = config.num_gpu_blocks_override
+    counts = {rank.blocks for rank in _ranks(trial)}
+    if len(counts) > 1:
+        raise _wrong(trial, "ranks differ", f"{sorted(counts)} blocks", "as many on each rank")
+    for rank in _ranks(trial):
+        usable = rank.blocks - _NULL_BLOCKS
+        if rank.needed > usable:
+            raise _wrong(
+                trial,
+                "accepts what cannot be served",
+                f"{rank.blocks} blocks, of which {usable} can be used, accepted for a request of "
+                f"{trial.outcome.max_model_len} tokens, which takes {rank.needed}",
+                "a refusal, or a shorter request",
+            )
+        if override is not None and rank.blocks != override:
+            raise _wrong(
+                trial, "override ignored", f"{rank.blocks} blocks", f"{override}, as was set"
+            )
+        if override is None and sum(rank.buffers) > rank.memory:
+            raise _wrong(
+                trial,
+                "more memory than there is",
+                f"buffers of {sum(rank.buffers)} bytes",
+                f"at most {rank.memory} bytes",
+            )
+    if override is None and not any(map(_is_full, _ranks(trial))):
+        raise _wrong(trial, "memory left", "a block less than fits on every rank", "all that fit")
+    length = trial.outcome.max_model_len
+    if length < config.max_model_len and all(
+        rank.needed_longer <= rank.blocks - _NULL_BLOCKS for rank in _ranks(trial)
+    ):
+        raise _wrong(
+            trial,
+            "shortened too far",
+            f"a longest request of {length} tokens",
+            f"{length + 1} tokens, which fit, too",
+        )
+
+
+def _wrong(trial: Trial, symptom: str, got: str, expected: str) -> OneAccountingViolation:
+    return OneAccountingViolation(
+        symptom=symptom,
+        got=got,
+        expected=expected,
+        layers=tuple(trial.pages),
+        groups=groups_of(trial),
+    )
+
+
+def _is_full(rank: Rank) -> bool:
+    """Whether no further block would fit."""
+    if not rank.blocks or not rank.buffers:
+        return True
+    return sum(rank.buffers) + sum(rank.buffers) // rank.blocks > rank.memory
+
+
+class AcceptsWhatFitsViolation(Violation):
+    """A plan that fits was refused."""
+
+    invariant = "accepts-what-fits"
+
+
+def _refused_at_an_edge(trial: Trial) -> bool:
+    config = trial.scenario.config
+    return (
+        type(trial.outcome) is Refusal
+        and config.spare_blocks is not None
+        and config.spare_blocks >= 0
+        and config.spare_bytes >= 0
+        and config.num_gpu_blocks_override is None
+    )
+
+
+@invariant(
+    AcceptsWhatFitsViolation,
+    claim="Memory for the blocks of one longest request and the null block is enough.",
+    source="An engine that could serve the model does not start.",
+    applies_to="refusals where there is that much memory",
+    surfaces=("config",),
+    severity="needless refusal",
+    applies=_refused_at_an_edge,
+    calls_again=True,
+)
+def accepts_what_fits(trial: Trial) -> None:
+    """Judge a refusal by whether there is a plan if memory is in plenty."""
+    config = msgspec.structs.replace(trial.scenario.config, spare_blocks=None, spare_bytes=0)
+    plenty = trial.again(msgspec.structs.replace(trial.scenario, config=config))
+    if type(plenty) is Plan:
+        assert isinstance(trial.outcome, Refusal)
+        raise AcceptsWhatFitsViolation(
+            symptom="refused",
+            got=f"{trial.outcome.exception}: {trial.outcome.message[:200]}",
+            expected=(
+                "a plan: by the blocks that its groups take and the bytes that a block takes when "
+                "memory is in plenty, there is enough"
+            ),
+            layers=tuple(trial.pages),
+        )
+
+
+class BoundedOverheadViolation(Violation):
+    """A plan takes far more than its layers take by themselves."""
+
+    invariant = "bounded-overhead"
+
+
+@invariant(
+    BoundedOverheadViolation,
+    claim=(
+        f"A plan takes at most {_OVERHEAD} times the memory that its layers take by themselves, "
+        f"and makes at most {_GROUPS_A_SPEC} groups for each distinct spec."
+    ),
+    source="Memory that a grouping wastes is context or concurrency that an engine lacks.",
+    applies_to="plans for one rank",
+    surfaces=("config",),
+    severity="waste",
+    applies=lambda trial: _allocated(trial) and len(_ranks(trial)) == 1,
+)
+def bounded_overhead(trial: Trial) -> None:
+    """Judge need and number of groups."""
+    groups = groups_of(trial)
+    specs = {spec for _, spec in trial.scenario.mix}
+    if len(groups) > _GROUPS_A_SPEC * len(specs):
+        raise BoundedOverheadViolation(
+            symptom="many groups",
+            got=f"{len(groups)} groups",
+            expected=f"at most {_GROUPS_A_SPEC * len(specs)} for {len(specs)} distinct specs",
+            layers=tuple(trial.pages),
+            groups=groups,
+        )
+    (rank,) = _ranks(trial)
+    if not rank.blocks:
+        return
+    block = sum(rank.buffers) // rank.blocks
+    need = rank.needed * block
+    own = sum(
+        blocks * trial.pages.get(layer, 0)
+        for group in groups
+        if group.terms is not None
+        for layer, blocks in zip(group.layers, group.terms.own_blocks, strict=True)
+    )
+    # A group takes one block at least, however small its layers are.
+    if need > _OVERHEAD * own + len(groups) * block:
+        raise BoundedOverheadViolation(
+            symptom="beyond the layers' own needs",
+            got=f"{rank.needed} blocks of {block} bytes for one longest request",
+            expected=f"at most {_OVERHEAD} times the {own} bytes that its layers take alone",
+            layers=tuple(trial.pages),
+            groups=groups,
+        )
+
+
+class BoundedNeverDearerViolation(Violation):
+    """A layer that keeps a part of its context takes more blocks than one that keeps all."""
+
+    invariant = "bounded-never-dearer"
+
+
+@invariant(
+    BoundedNeverDearerViolation,
+    claim="A layer with a window or chunks takes no more blocks than keeping every token would.",
+    source="A window is there to save memory; one longer than the request has nothing to free.",
+    applies_to="plans that say what each layer takes, without context parallelism",
+    surfaces=("groups",),
+    severity="waste",
+    applies=lambda trial: (
+        planned(trial) and trial.scenario.config.decode_context_parallel_size == 1
+    ),
+)
+def bounded_never_dearer(trial: Trial) -> None:
+    """Judge each layer's own account."""
+    length = trial.scenario.config.max_model_len
+    for group in groups_of(trial):
+        if group.terms is None:
+            continue
+        members = zip(group.layers, group.terms.given, group.terms.own_blocks, strict=True)
+        judged = None
+        for layer, given, blocks in members:
+            if given is judged:
+                continue
+            judged = given
+            if not given.block_size or not (given.sliding_window or given.attention_chunk_size):
+                continue
+            whole = -(-length // given.block_size)
+            if blocks > whole:
+                raise BoundedNeverDearerViolation(
+                    symptom=given.kind,
+                    got=f"{blocks} blocks of {given.block_size} tokens for {layer}",
+                    expected=f"at most {whole}, which hold all {length} tokens",
+                    layers=(layer,),
+                    groups=groups_of(trial),
+                )
