@@ -70,9 +70,10 @@ class Rank(msgspec.Struct, frozen=True, gc=False):
         buffers: Bytes of each buffer.
         places: Where the layers' pages are.
         memory: Bytes that it was told it may take.
-        needed: Blocks that one longest request takes of all groups, by the
+        needed: Blocks that one longest request takes of each group, by the
             planner's account.
-        needed_longer: The same if the longest request were a token longer.
+        needed_longer: The same of all groups if the longest request were a
+            token longer.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -80,7 +81,7 @@ class Rank(msgspec.Struct, frozen=True, gc=False):
     buffers: tuple[int, ...]
     places: tuple[Place, ...]
     memory: int
-    needed: int
+    needed: tuple[int, ...]
     needed_longer: int
 
 

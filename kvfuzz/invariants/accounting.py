@@ -7,15 +7,20 @@ groups' blocks, and one block is the null block that no request gets.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned
-from kvfuzz.outcomes import Plan, Rank, Refusal
+from kvfuzz.outcomes import Group, Plan, Rank, Refusal
+from kvfuzz.specs import OpenSpec
 
 #: The block that stands for "none" in block tables.
 _NULL_BLOCKS = 1
 #: A plan may take so many times what its layers take by themselves.
 _OVERHEAD = 4
+#: And so many times what it takes if all groups have the best number of layers.
+_WIDER = 1.25
 #: And so many groups for each distinct spec.
 _GROUPS_A_SPEC = 8
 
@@ -57,12 +62,13 @@ def one_accounting(trial: Trial) -> None:
         raise _wrong(trial, "ranks differ", f"{sorted(counts)} blocks", "as many on each rank")
     for rank in _ranks(trial):
         usable = rank.blocks - _NULL_BLOCKS
-        if rank.needed > usable:
+        needed = sum(rank.needed)
+        if needed > usable:
             raise _wrong(
                 trial,
                 "accepts what cannot be served",
                 f"{rank.blocks} blocks, of which {usable} can be used, accepted for a request of "
-                f"{trial.outcome.max_model_len} tokens, which takes {rank.needed}",
+                f"{trial.outcome.max_model_len} tokens, which takes {needed}",
                 "a refusal, or a shorter request",
             )
         if override is not None and rank.blocks != override:
@@ -160,8 +166,9 @@ class BoundedOverheadViolation(Violation):
 @invariant(
     BoundedOverheadViolation,
     claim=(
-        f"A plan takes at most {_OVERHEAD} times the memory that its layers take by themselves, "
-        f"and makes at most {_GROUPS_A_SPEC} groups for each distinct spec."
+        f"A plan takes at most {_OVERHEAD} times the memory that its layers take by themselves "
+        f"and {_WIDER} times that of the best width of groups, and makes at most {_GROUPS_A_SPEC} "
+        "groups for each distinct spec."
     ),
     source="Memory that a grouping wastes is context or concurrency that an engine lacks.",
     applies_to="plans for one rank",
@@ -185,7 +192,7 @@ def bounded_overhead(trial: Trial) -> None:
     if not rank.blocks:
         return
     block = sum(rank.buffers) // rank.blocks
-    need = rank.needed * block
+    need = sum(rank.needed) * block
     own = sum(
         blocks * trial.pages.get(layer, 0)
         for group in groups
@@ -196,11 +203,44 @@ def bounded_overhead(trial: Trial) -> None:
     if need > _OVERHEAD * own + len(groups) * block:
         raise BoundedOverheadViolation(
             symptom="beyond the layers' own needs",
-            got=f"{rank.needed} blocks of {block} bytes for one longest request",
+            got=f"{sum(rank.needed)} blocks of {block} bytes for one longest request",
             expected=f"at most {_OVERHEAD} times the {own} bytes that its layers take alone",
             layers=tuple(trial.pages),
             groups=groups,
         )
+    width, least = _best_width(groups, rank.needed)
+    if width and need > _WIDER * least:
+        raise BoundedOverheadViolation(
+            symptom="another width",
+            got=f"{need} bytes for one longest request",
+            expected=f"about {least}, as with {width} layers a group",
+            layers=tuple(trial.pages),
+            groups=groups,
+        )
+
+
+def _best_width(groups: tuple[Group, ...], needed: tuple[int, ...]) -> tuple[int, int]:
+    """The number of layers a group that takes the fewest bytes, and these; (0, 0) if unknown.
+
+    Known of groups of one spec and one page size each: any number of layers of a
+    spec can share a group, and a block has room for the widest group.
+    """
+    if len({page for group in groups for page in group.pages}) != 1:
+        return 0, 0
+    layers: Counter[OpenSpec] = Counter()
+    blocks: dict[OpenSpec, int] = {}
+    for group, taken in zip(groups, needed, strict=True):
+        if group.terms is None or group.terms.shared is None:
+            return 0, 0
+        layers[group.terms.shared] += len(group.layers)
+        blocks[group.terms.shared] = taken
+    page = groups[0].pages[0]
+    costs = (
+        (page * width * sum(-(-n // width) * blocks[spec] for spec, n in layers.items()), width)
+        for width in sorted({-(-n // k) for n in layers.values() for k in range(1, n + 1)})
+    )
+    least, width = min(costs)
+    return width, least
 
 
 class BoundedNeverDearerViolation(Violation):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import lcm
 
 from kvfuzz.invariants.registry import Trial, Violation, invariant
 from kvfuzz.outcomes import Crash, NotExpressible, Refusal
@@ -93,26 +94,32 @@ class NecessaryRefusalViolation(Violation):
     invariant = "necessary-refusal"
 
 
-#: Kinds whose rows a kernel walks one after the other, so that padding a page
-#: to any size would break its stride.
+#: Kinds whose rows a kernel walks one after the other: a page of theirs holds
+#: whole rows, so that a larger one is one of more tokens.
 _ROWS = ("mla", "circular_buffer")
 #: A kind that has a pool page to itself, cut to whatever size that is.
 _APART = "hidden_state_cache"
+#: A page that is larger than this many of the largest is none that a planner should have found.
+_MOST = 4
 
 
-def _padding_is_legal(trial: Trial) -> bool:
-    """Whether every page can be made as large as the largest, by more tokens or by padding."""
+def _common_page(trial: Trial) -> int | None:
+    """A page that all layers can have, in bytes: by more tokens or by padding; None if none can."""
     kinds = {name: spec.kind for name, spec in trial.scenario.mix if spec.kind != _APART}
     largest = max((trial.pages[name] for name in kinds), default=0)
-    return all(
-        not any(word in kind for word in _ROWS) or largest % trial.pages[name] == 0
-        for name, kind in kinds.items()
+    step = lcm(
+        *(trial.pages[name] for name, kind in kinds.items() if any(word in kind for word in _ROWS))
     )
+    page = step * -(-largest // step)
+    return page if 0 < page <= _MOST * largest else None
 
 
 @invariant(
     NecessaryRefusalViolation,
-    claim="A mix is refused only if padding every page to the largest makes no legal plan either.",
+    claim=(
+        "A mix is refused only if no page that is a whole number of each MLA layer's page holds "
+        "every other layer's."
+    ),
     source="Kernels read a padded page through its stride, all but those that walk rows of MLA.",
     applies_to="refusals of a planner that keeps kinds apart",
     surfaces=("groups",),
@@ -120,7 +127,7 @@ def _padding_is_legal(trial: Trial) -> bool:
     applies=lambda trial: (
         type(trial.outcome) is Refusal
         and trial.scenario.config.hybrid_manager
-        and _padding_is_legal(trial)
+        and _common_page(trial) is not None
     ),
 )
 def necessary_refusal(trial: Trial) -> None:
@@ -129,7 +136,7 @@ def necessary_refusal(trial: Trial) -> None:
     raise NecessaryRefusalViolation(
         symptom="refused",
         got=f"{trial.outcome.exception}: {trial.outcome.message}",
-        expected=f"a plan with every page of {max(trial.pages.values())} bytes",
+        expected=f"a plan with every page of {_common_page(trial)} bytes",
         layers=tuple(trial.pages),
         place=(trial.outcome.exception, "", trial.outcome.message),
     )

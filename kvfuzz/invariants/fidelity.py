@@ -147,7 +147,7 @@ def group_attributes_true(trial: Trial) -> None:
         if terms.kind == "unknown":
             kinds = " and ".join(sorted({spec.kind for spec in terms.planned}))
             raise GroupAttributesTrueViolation(
-                symptom=f"{kinds} of no kind",
+                symptom="of no kind",
                 got=f"a group of {kinds} layers whose kind is unknown",
                 expected="a kind that its layers have",
                 layers=group.layers,

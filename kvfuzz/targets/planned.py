@@ -125,7 +125,8 @@ class EnginePlanner:
         memory = []
         for made in answer.ranks:
             block = sum(_buffers(made.kv_cache_tensors)[0]) // made.num_blocks
-            blocks = _needed(made, answer.config) + 1 + wanted.spare_blocks  # the null block's
+            needed = sum(_needed(made, answer.config))
+            blocks = needed + 1 + wanted.spare_blocks  # one is the null block
             memory.append(max(0, blocks * block + wanted.spare_bytes))
         return memory
 
@@ -143,7 +144,7 @@ class EnginePlanner:
         length = model.max_model_len
         needed = [_needed(config, answer.config) for config in made]
         model.max_model_len += 1
-        longer = [_needed(config, answer.config) for config in made]
+        longer = [sum(_needed(config, answer.config)) for config in made]
         ranks = tuple(map(_rank, made, answer.memory, needed, longer))
         return Plan(groups, ranks, length)
 
@@ -268,9 +269,9 @@ def _blocks(spec: Any, config: Any) -> int:
     return most
 
 
-def _needed(made: Any, config: Any) -> int:
-    """Blocks that one longest request takes of all groups of a rank."""
-    return sum(_blocks(group.kv_cache_spec, config) for group in made.kv_cache_groups)
+def _needed(made: Any, config: Any) -> tuple[int, ...]:
+    """Blocks that one longest request takes of each group of a rank."""
+    return tuple(_blocks(group.kv_cache_spec, config) for group in made.kv_cache_groups)
 
 
 def _buffers(tensors: Sequence[Any]) -> tuple[list[int], list[int]]:
@@ -290,7 +291,7 @@ def _buffers(tensors: Sequence[Any]) -> tuple[list[int], list[int]]:
     return sizes, where
 
 
-def _rank(made: Any, memory: int, needed: int, longer: int) -> Rank:
+def _rank(made: Any, memory: int, needed: tuple[int, ...], longer: int) -> Rank:
     sizes, where = _buffers(made.kv_cache_tensors)
     places = []
     for tensor, buffer in zip(made.kv_cache_tensors, where, strict=True):
