@@ -124,6 +124,9 @@ class Session:
         #: Seconds that a call may take, if it is watched or isolated.
         self.call_seconds = limits.call_seconds
         self.limits = limits
+        #: Whether each layer has a spec of its own, as in an engine, where a
+        #: planner that writes into one does not write into all.
+        self._apart = surface in _POOLED
         self._watch = watch
         self._isolate = isolate
         self._natives: dict[LayerSpec, _Native] = {}
@@ -155,7 +158,7 @@ class Session:
             page = self.target.page_size(spec, native)
         except Exception as error:  # a spec that the target's own class refuses
             return NotExpressible(reason=f"{type(error).__name__}: {error}")
-        if not page and self.surface in _POOLED:
+        if not page and self._apart:
             return NotExpressible(reason="a page of no bytes")
         return _Native(spec, native, self.target.state(native), page)
 
@@ -184,6 +187,8 @@ class Session:
             return Answer(NotExpressible(f"no layout {layout}")), {}
         used: dict[int, _Native] = {}
         kept = self._natives.get
+        another = self.target.another
+        apart = self._apart
         mix: dict[str, Any] = {}
         pages: dict[str, int] = {}
         for name, spec in scenario.mix:
@@ -196,8 +201,11 @@ class Session:
                     if isinstance(made, NotExpressible):
                         return Answer(made), pages
                     entry = made
+                taken = apart and any(entry is other for other in used.values())
                 used[id(spec)] = entry
-            mix[name] = entry.native
+            else:
+                taken = apart
+            mix[name] = another(entry.native) if taken else entry.native
             pages[name] = entry.page
         if self._isolate:
             return self._isolated(scenario, mix, used), pages

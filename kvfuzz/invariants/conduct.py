@@ -7,6 +7,7 @@ from math import lcm
 
 from kvfuzz.invariants.registry import Trial, Violation, invariant
 from kvfuzz.outcomes import Crash, NotExpressible, Refusal
+from kvfuzz.specs import spec_fields
 
 _ENDINGS = {
     "exception": "",
@@ -99,6 +100,9 @@ class NecessaryRefusalViolation(Violation):
 _ROWS = ("mla", "circular_buffer")
 #: A kind that has a pool page to itself, cut to whatever size that is.
 _APART = "hidden_state_cache"
+#: Kinds that differ in how much context they keep, and the fields that say how much.
+_CONTEXT_KINDS = ("full_attention", "sliding_window", "chunked_local_attention")
+_CONTEXT = ("sliding_window", "attention_chunk_size", "block_size")
 #: A page that is larger than this many of the largest is none that a planner should have found.
 _MOST = 4
 
@@ -114,21 +118,37 @@ def _common_page(trial: Trial) -> int | None:
     return page if 0 < page <= _MOST * largest else None
 
 
+def _differ_in_context_alone(trial: Trial) -> bool:
+    """Whether layers differ in nothing but how much context they keep, and tokens a block.
+
+    Then all can be allocated as those that keep everything are.
+    """
+    rest = {
+        tuple(field for field in spec_fields(spec).items() if field[0] not in _CONTEXT)
+        for _, spec in trial.scenario.mix
+        if spec.kind in _CONTEXT_KINDS
+    }
+    kinds = {spec.kind for _, spec in trial.scenario.mix}
+    return len(rest) == 1 and kinds <= set(_CONTEXT_KINDS) and _CONTEXT_KINDS[0] in kinds
+
+
+def _has_a_plan(trial: Trial) -> bool:
+    if trial.scenario.config.hybrid_manager:
+        return _common_page(trial) is not None
+    return _differ_in_context_alone(trial)
+
+
 @invariant(
     NecessaryRefusalViolation,
     claim=(
-        "A mix is refused only if no page that is a whole number of each MLA layer's page holds "
-        "every other layer's."
+        "A mix is refused only if its layers differ in more than the context that they keep and "
+        "no page that is a whole number of each MLA layer's page holds every other layer's."
     ),
     source="Kernels read a padded page through its stride, all but those that walk rows of MLA.",
-    applies_to="refusals of a planner that keeps kinds apart",
+    applies_to="refusals of mixes that have a plan by these two",
     surfaces=("groups",),
     severity="needless refusal",
-    applies=lambda trial: (
-        type(trial.outcome) is Refusal
-        and trial.scenario.config.hybrid_manager
-        and _common_page(trial) is not None
-    ),
+    applies=lambda trial: type(trial.outcome) is Refusal and _has_a_plan(trial),
 )
 def necessary_refusal(trial: Trial) -> None:
     """Any refusal that is judged is one too many."""
@@ -136,7 +156,11 @@ def necessary_refusal(trial: Trial) -> None:
     raise NecessaryRefusalViolation(
         symptom="refused",
         got=f"{trial.outcome.exception}: {trial.outcome.message}",
-        expected=f"a plan with every page of {_common_page(trial)} bytes",
+        expected=(
+            f"a plan with every page of {_common_page(trial)} bytes"
+            if trial.scenario.config.hybrid_manager
+            else "a plan in which every layer keeps its whole context"
+        ),
         layers=tuple(trial.pages),
         place=(trial.outcome.exception, "", trial.outcome.message),
     )

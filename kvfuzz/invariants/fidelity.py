@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned
 from kvfuzz.outcomes import Group, Terms
@@ -174,12 +174,8 @@ def group_attributes_true(trial: Trial) -> None:
 
 
 def _untrue(given: OpenSpec, shared: OpenSpec) -> str | None:
-    """The first field that the shared spec sets otherwise than the layer's own."""
+    """The first field in which the shared spec is not the layer's own."""
     if given.kind != shared.kind:
         return "kind" if not any(name in dict(given.fields) for name in _BOUNDS) else None
-    own: Mapping[str, Value] = dict(given.fields)
-    unset = object()
-    for name, value in shared.fields:
-        if name not in _PLANNED and own.get(name, unset) != value:
-            return name
-    return None
+    names = _changed(given, shared, _PLANNED)
+    return names[0] if names else None

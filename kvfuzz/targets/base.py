@@ -38,6 +38,10 @@ class Target(Protocol):
         """Bytes of a page of `spec`, of which `native` is the target's own object."""
         ...
 
+    def another(self, native: Any) -> Any:
+        """An equal native spec, for another layer."""
+        ...
+
     def state(self, native: Any) -> Any:
         """All of a native spec's state, comparable by ==, to see whether a call changed it."""
         ...
@@ -98,6 +102,10 @@ class NeutralTarget:
     def page_size(self, spec: LayerSpec, native: Any) -> int:
         """By `kvfuzz.pages`."""
         return page_size_bytes(spec, self.dialect.rules)
+
+    def another(self, native: LayerSpec) -> LayerSpec:
+        """A copy."""
+        return msgspec.structs.replace(native)
 
     def state(self, native: LayerSpec) -> Any:
         """All fields in order."""

@@ -189,6 +189,12 @@ class VllmTarget:
             return _own_page_size(native)
         return page_size_bytes(spec, self.dialect.rules)
 
+    def another(self, native: Any) -> Any:
+        """A copy, made without the class's own checks, which the first has passed."""
+        copied = object.__new__(type(native))
+        vars(copied).update(vars(native))
+        return copied
+
     def call(self, surface: str, specs: dict[str, Any], scenario: Scenario) -> Any:
         """Call the planner's own function, or the `merge` of its first spec's class."""
         if surface == _MERGE:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _INTERFACE_FILE: Final = Path("vllm", "v1", "kv_cache_interface.py")
 _VERSION_LINE: Final = re.compile(r"^__version__\b[^'\"\n]*=\s*['\"]([^'\"\n]+)['\"]", re.MULTILINE)
-_TARGET_METHODS: Final = ("translate", "page_size", "state", "call", "normalise")
+_TARGET_METHODS: Final = ("translate", "page_size", "another", "state", "call", "normalise")
 UNKNOWN_VERSION: Final = "unknown"
 
 

@@ -190,7 +190,7 @@ def test_factory_of_a_whole_target(module: Any):
         ("def make(:", "cannot be imported: SyntaxError"),
         ("import no_such_package", "cannot be imported: ModuleNotFoundError: No module named"),
         (
-            "class T:\n    translate = page_size = state = call = normalise = print\n"
+            "class T:\n    translate = page_size = another = state = call = normalise = print\n"
             "def make(): return T()",
             "made a target without a dialect, a version or surfaces",
         ),
