@@ -42,6 +42,8 @@ _SIZES: Final[dict[str, tuple[Value, ...]]] = {
         ("uint8", "bfloat16", "float32"),
     ),
 }
+#: Fields that change a page, drawn more often than others.
+_PAGE: Final = frozenset({*_SIZES, "page_size_padded", "kv_quant_mode"})
 #: Fields beyond the required ones.
 _CHANGED: Final = (0, 1, 1, 1, 2, 2, 3)
 #: What a page is padded by, in eighths of what holds its data for certain.
@@ -70,9 +72,11 @@ def build_page(choose: Choose, *, catalogue: Catalogue) -> Scenario:
     kinds = list(catalogue)
     kind = kinds[choose(0, len(kinds) - 1)]
     forms = catalogue[kind].fields
-    changes = changes_of(forms)
+    every = changes_of(forms)
+    few = [change for change in every if change[0] in _PAGE]
     fields: dict[str, Value] = {}
     for _ in range(_CHANGED[choose(0, len(_CHANGED) - 1)]):
+        changes = few if few and choose(0, 2) else every
         if changes:
             name, values = changes[choose(0, len(changes) - 1)]
             fields[name] = _pick(choose, _values(name, forms[name], values))

@@ -31,16 +31,17 @@ _LARGER: Final = """
     assert larger.page_size_bytes >= spec.page_size_bytes
 """
 _DECODED: Final = """
-    message = msgspec.msgpack.encode(spec, enc_hook=str)
+    annotation = typing.get_type_hints(type(spec))["{0}"]
+    message = msgspec.msgpack.encode(spec.{0}, enc_hook=str)
     try:
         decoded = msgspec.msgpack.decode(
             message,
-            type=type(spec),
+            type=annotation,
             dec_hook=lambda kind, text: getattr(torch, text.removeprefix("torch.")),
         )
     except msgspec.ValidationError as error:
         decoded = error
-    assert decoded == spec
+    assert decoded == spec.{0}
 """
 _COPIED: Final = """
     copied = {}(spec)
@@ -80,7 +81,7 @@ def page_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     kind = catalogue[spec.kind]
     names = sorted({kind.name} | enums([spec], catalogue))
     made = f"    spec = {_built(spec, catalogue)}"
-    standard = [name for name in ("copy", "dataclasses") if f"{name}." in check]
+    standard = [name for name in ("copy", "dataclasses", "typing") if f"{name}." in check]
     third = [name for name in ("msgspec", "torch") if f"{name}." in made + check]
     imports = "".join(
         "".join(f"import {name}\n" for name in part) + "\n" for part in (standard, third) if part
@@ -115,7 +116,8 @@ def _check(finding: Finding, spec: OpenSpec, catalogue: Catalogue) -> str | None
             larger = open_spec(spec.kind, {**fields, name: 2 * number})
             return _LARGER.format(_built(larger, catalogue))
         case "round-trip" if symptom.startswith("misfits "):
-            return _DECODED
+            name = symptom.rpartition(" ")[2]
+            return _DECODED.format(name) if name.isidentifier() else None
         case "round-trip":
             copied = symptom.rpartition(" ")[2]
             return _COPIED.format(copied) if copied.replace(".", "").isidentifier() else None
