@@ -87,10 +87,8 @@ class NarrowMambaSpec(MambaSpec):
 Page = Callable[[Any], int]
 
 
-def target_of(
-    page: Page | None = None, mamba: type = MambaSpec, uri: str = "sabotaged", **members: Any
-) -> Target:
-    """A target with these classes, of which the full one has a page by `page`."""
+def interface_of(page: Page | None = None, mamba: type = MambaSpec, **members: Any) -> ModuleType:
+    """A module of these classes, of which the full one has a page by `page` and these members."""
     interface = ModuleType("interface")
     if page is not None:
         members["page_size_bytes"] = property(page)
@@ -99,7 +97,14 @@ def target_of(
     vars(interface).update(
         KVCacheSpec=KVCacheSpec, FullAttentionSpec=full, MambaSpec=mamba, Mode=Mode
     )
-    return adapt(interface, ModuleType("utils"), uri, "0")
+    return interface
+
+
+def target_of(
+    page: Page | None = None, mamba: type = MambaSpec, uri: str = "sabotaged", **members: Any
+) -> Target:
+    """A target with such a module."""
+    return adapt(interface_of(page, mamba, **members), ModuleType("utils"), uri, "0")
 
 
 def _right(spec: Any) -> int:
