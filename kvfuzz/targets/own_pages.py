@@ -11,7 +11,6 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from kvfuzz.outcomes import Account, Group, Misfit, Plan, Terms
@@ -30,9 +29,18 @@ class _Elsewhere:
     """Stands for a name that is imported for type checkers only; no value is one."""
 
 
-@lru_cache(maxsize=256)
+#: Class -> name, annotation and its text of each field. A planner has a handful of them.
+_ANNOTATIONS: Final[dict[type, tuple[tuple[str, Any, str], ...]]] = {}
+
+
 def _annotations(cls: type) -> tuple[tuple[str, Any, str], ...]:
     """Name, annotation and its text of each field; none if they cannot be made out."""
+    if cls not in _ANNOTATIONS:
+        _ANNOTATIONS[cls] = _made_out(cls)
+    return _ANNOTATIONS[cls]
+
+
+def _made_out(cls: type) -> tuple[tuple[str, Any, str], ...]:
     missing: dict[str, Any] = {}
     while True:
         try:
