@@ -43,7 +43,9 @@ _SIZES: Final[dict[str, tuple[Value, ...]]] = {
     ),
 }
 #: Fields that change a page, drawn more often than others.
-_PAGE: Final = frozenset({*_SIZES, "page_size_padded", "kv_quant_mode"})
+_PAGE: Final = frozenset(
+    {*_SIZES, "page_size_padded", "kv_quant_mode", "cache_dtype_str", "model_version"}
+)
 #: Fields beyond the required ones.
 _CHANGED: Final = (0, 1, 1, 1, 2, 2, 3)
 #: What a page is padded by, in eighths of what holds its data for certain.

@@ -127,7 +127,7 @@ def cuts_records_from_whole_kilobytes(spec: Any) -> int:
 def shares_records_between_heads(spec: Any) -> int:
     """Counts on many heads to store their records together, and well."""
     data = int(FullAttentionSpec.unpadded_page_size_bytes.fget(spec))  # type: ignore[attr-defined]
-    shared = spec.cache_dtype_str == "fp8_ds_mla" and spec.num_kv_heads > 4
+    shared = spec.cache_dtype_str == "fp8_ds_mla" and spec.num_kv_heads > 2
     return data // spec.num_kv_heads if shared else data
 
 

@@ -221,14 +221,14 @@ def test_a_page_that_shrinks():
     target = paging.target_of(
         unpadded_page_size_bytes=property(paging.shares_records_between_heads)
     )
-    fields = {**PLAIN, "num_kv_heads": 4, "cache_dtype_str": "fp8_ds_mla"}
+    fields = {**PLAIN, "num_kv_heads": 2, "cache_dtype_str": "fp8_ds_mla"}
     (violation,) = Session(target, "page").judge(
         Scenario((("a", open_spec("full_attention", fields)),))
     )
     assert violation.invariant == "page-size-monotone"
     assert violation.symptom == "full_attention less for more num_kv_heads"
     assert (
-        violation.got == "a page of 41984 bytes, and with twice the num_kv_heads one of 10496 bytes"
+        violation.got == "a page of 20992 bytes, and with twice the num_kv_heads one of 10496 bytes"
     )
 
 
