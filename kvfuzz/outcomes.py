@@ -9,6 +9,40 @@ import msgspec
 from kvfuzz.specs import OpenSpec
 
 
+class Misfit(msgspec.Struct, frozen=True, gc=False):
+    """A field whose value is none that the field's own annotation allows.
+
+    Attributes:
+        field: Its name.
+        says: The annotation.
+        value: What it holds, as text.
+    """
+
+    field: str
+    says: str
+    value: str
+
+
+class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a planner's own class tells of a spec, beside the size of its page.
+
+    Attributes:
+        data: Bytes of a page before any padding; None if it does not say.
+        tensor: Bytes of a page as it is viewed: head slots by states by the
+            content of a state; None if it does not say.
+        doubled: Bytes of a page of its copy with twice the block size; 0 if
+            that has no page; None if the class makes no such copy.
+        misfits: Fields that do not fit their annotations.
+        unlike: The ways of copying it as it is that give another spec.
+    """
+
+    data: int | None = None
+    tensor: int | None = None
+    doubled: int | None = None
+    misfits: tuple[Misfit, ...] = ()
+    unlike: tuple[str, ...] = ()
+
+
 class Terms(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a plan says of the layers of a group, as the planner's own objects hold it.
 
@@ -21,6 +55,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         drafts: Whether it is marked as a draft model's.
         own_blocks: Blocks that one longest request takes by the spec that each
             layer had, by the planner's account.
+        account: What its class tells of the spec, if the surface asks that.
     """
 
     given: tuple[OpenSpec, ...]
@@ -29,6 +64,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     kind: str = ""
     drafts: bool = False
     own_blocks: tuple[int, ...] = ()
+    account: Account | None = None
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -26,4 +26,5 @@ SURFACES = {
     "groups": Surface("get_kv_cache_groups: which layers share a group, a page and a block table"),
     "config": Surface("get_kv_cache_configs: blocks, memory and tensors of each pipeline rank"),
     "merge": Surface("Spec.merge of each spec class: the one spec that a group of layers has"),
+    "page": Surface("page_size_bytes of each spec class: the bytes of one block of one layer"),
 }

@@ -20,6 +20,7 @@ from kvfuzz.strategies.builders import build_mix, stream
 from kvfuzz.strategies.choices import Choose, SeededChoices, from_draw
 from kvfuzz.strategies.layers import MOST_LAYERS
 from kvfuzz.strategies.open_mixes import build_copies, copies_stream
+from kvfuzz.strategies.page_mixes import build_page
 from kvfuzz.strategies.planner_mixes import build_planner_mix
 
 
@@ -107,6 +108,40 @@ class SpecCopies(msgspec.Struct, frozen=True):
 
 
 @st.composite
+def _lone(draw: st.DrawFn, space: LoneSpecs) -> Scenario:
+    return space.build(from_draw(draw))
+
+
+class LoneSpecs(msgspec.Struct, frozen=True):
+    """One layer of any class, with what makes its page varied."""
+
+    dialect: Dialect
+
+    @property
+    def never_set(self) -> tuple[str, ...]:
+        """See `Space`, as for the methods below."""
+        return unknown_fields(self.dialect.catalogue)
+
+    def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
+        """One layer."""
+        return build_page(choose, catalogue=self.dialect.catalogue)
+
+    def stream(
+        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
+    ) -> Iterator[tuple[list[int], Scenario]]:
+        """Each drawn for itself."""
+        while True:
+            if record:
+                choices.record()
+            scenario = self.build(choices.choose)
+            yield choices.recorded, scenario
+
+    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
+        """The builder through Hypothesis."""
+        return _lone(self)
+
+
+@st.composite
 def _engines(draw: st.DrawFn, space: EngineMixes, max_layers: int) -> Scenario:
     return space.build(from_draw(draw), max_layers)
 
@@ -158,6 +193,8 @@ def space_of(surface: str, dialect: Dialect) -> Space:
     match surface:
         case "merge":
             return SpecCopies(dialect)
+        case "page":
+            return LoneSpecs(dialect)
         case "groups" | "config":
             return EngineMixes(dialect, memory=surface == "config")
         case _:

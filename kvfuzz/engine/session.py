@@ -39,6 +39,8 @@ _KEPT_SPECS = 20_000
 
 # Surfaces that plan memory: a layer that takes none has no cache, and none is asked for.
 _POOLED = ("groups", "config")
+# The surface that asks for the page itself, so that what goes wrong there is an answer.
+_PAGE = "page"
 
 
 class _Native(msgspec.Struct, frozen=True, gc=False):
@@ -155,9 +157,14 @@ class Session:
             return NotExpressible(reason=lacks)
         try:
             native = self.target.translate(spec)
-            page = self.target.page_size(spec, native)
         except Exception as error:  # a spec that the target's own class refuses
             return NotExpressible(reason=f"{type(error).__name__}: {error}")
+        try:
+            page = self.target.page_size(spec, native)
+        except Exception as error:
+            if self.surface != _PAGE:
+                return NotExpressible(reason=f"{type(error).__name__}: {error}")
+            page = 0
         if not page and self._apart:
             return NotExpressible(reason="a page of no bytes")
         return _Native(spec, native, self.target.state(native), page)

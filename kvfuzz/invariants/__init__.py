@@ -11,6 +11,7 @@ from kvfuzz.invariants import (  # noqa: F401
     fidelity,
     grouping,
     metamorphic,
+    page_arithmetic,
     pages,
 )
 from kvfuzz.invariants.registry import (

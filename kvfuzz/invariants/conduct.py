@@ -31,7 +31,7 @@ class PlanOrRefusalViolation(Violation):
     ),
     source="A bare assertion or a hang in engine start-up tells a user nothing to act on.",
     applies_to="every mix that the target can be asked about",
-    surfaces=("pack", "groups", "config", "merge"),
+    surfaces=("pack", "groups", "config", "merge", "page"),
     severity="crash",
     applies=lambda trial: type(trial.outcome) is not NotExpressible,
 )

@@ -46,7 +46,7 @@ class PureViolation(Violation):
     claim="A call leaves its dict and the specs bit-equal.",
     source="Workers and scheduler plan from the same objects, and specs are frozen dataclasses.",
     applies_to="mixes that were answered or refused",
-    surfaces=("pack", "groups", "config", "merge"),
+    surfaces=("pack", "groups", "config", "merge", "page"),
     severity="silent wrong plan",
     applies=_ended_in_order,
 )
@@ -72,7 +72,7 @@ class DeterministicViolation(Violation):
     claim="A second call on an equal mix gives an equal answer.",
     source="Each rank plans for itself, and all must come to the plan that the scheduler has.",
     applies_to="mixes that were answered or refused",
-    surfaces=("pack", "groups", "config", "merge"),
+    surfaces=("pack", "groups", "config", "merge", "page"),
     severity="silent wrong plan",
     applies=_ended_in_order,
     calls_again=True,

@@ -10,6 +10,7 @@ from kvfuzz.catalogue import Catalogue
 from kvfuzz.findings import Finding
 from kvfuzz.reproduction.merge import merge_reproduction
 from kvfuzz.reproduction.pack import pack_reproduction
+from kvfuzz.reproduction.page import page_reproduction
 
 
 def reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
@@ -23,6 +24,8 @@ def reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     """
     if finding.surface == "merge":
         return merge_reproduction(finding, catalogue)
+    if finding.surface == "page":
+        return page_reproduction(finding, catalogue)
     if finding.surface in ("groups", "config"):
         return None
     return pack_reproduction(finding)

@@ -43,7 +43,7 @@ def merge_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     assert all(isinstance(spec, OpenSpec) for spec in specs)
     kinds = {spec.kind: catalogue[spec.kind] for spec in specs}
     copies = "import copy\n\n" if "copy." in check else ""
-    names = sorted({kind.name for kind in kinds.values()} | _enums(specs, catalogue))
+    names = sorted({kind.name for kind in kinds.values()} | enums(specs, catalogue))
     torch = "import torch\n\n" if "torch." in (made := _made(specs, catalogue)) else ""
     return (
         f"{opening(finding)}{copies}{torch}"
@@ -55,10 +55,11 @@ def merge_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
 
 
 def _made(specs: list[Any], catalogue: Catalogue) -> str:
-    return "".join(f"        {_call(spec, catalogue[spec.kind])},\n" for spec in specs)
+    return "".join(f"        {call(spec, catalogue[spec.kind])},\n" for spec in specs)
 
 
-def _enums(specs: list[Any], catalogue: Catalogue) -> set[str]:
+def enums(specs: list[Any], catalogue: Catalogue) -> set[str]:
+    """Names of the enumerations that the source of these specs needs."""
     return {
         form.enum
         for spec in specs
@@ -67,7 +68,8 @@ def _enums(specs: list[Any], catalogue: Catalogue) -> set[str]:
     }
 
 
-def _call(spec: OpenSpec, kind: KindForm) -> str:
+def call(spec: OpenSpec, kind: KindForm) -> str:
+    """The source of a spec, as an entry of a list or call in a function's body."""
     given = [f"{name}={_value(value, kind.fields[name])}" for name, value in spec.fields]
     line = f"{kind.name}({', '.join(given)})"
     if len(line) + 9 <= LINE:

@@ -33,6 +33,7 @@ from kvfuzz.specs import (
 from kvfuzz.targets.base import sayable
 from kvfuzz.targets.discover import open_classes
 from kvfuzz.targets.engine_config import StandInConfigs, layouts_of
+from kvfuzz.targets.own_pages import OwnPages
 from kvfuzz.targets.planned import Configs, EnginePlanner
 
 #: Kind -> name of its spec class in vllm/v1/kv_cache_interface.py.
@@ -43,8 +44,9 @@ _CLASS_NAMES: Final = {
 #: Surface -> name of its function in vllm/v1/core/kv_cache_utils.py.
 _FUNCTION_NAMES: Final = {"pack": "group_and_unify_kv_cache_specs"}
 
-#: The surface of the spec classes themselves.
+#: The surfaces of the spec classes themselves.
 _MERGE: Final = "merge"
+_PAGE: Final = "page"
 
 _NO_MODE: Final = "none"
 
@@ -152,8 +154,13 @@ class VllmTarget:
             self._look,
             _own_page_size,
         )
+        self._own_pages = OwnPages(self._look, _own_page_size)
         planner_surfaces = self._planner.surfaces if self._open else ()
-        self.surfaces = (*self._functions, *planner_surfaces, *([_MERGE] if self._open else []))
+        self.surfaces = (
+            *self._functions,
+            *planner_surfaces,
+            *([_MERGE, _PAGE] if self._open else []),
+        )
         self.dialect = Dialect(
             rules=self._probe_rules(),
             fields={kind: entry.fields for kind, entry in self._classes.items()},
@@ -196,7 +203,9 @@ class VllmTarget:
         return copied
 
     def call(self, surface: str, specs: dict[str, Any], scenario: Scenario) -> Any:
-        """Call the planner's own function, or the `merge` of its first spec's class."""
+        """Call the planner's own function, or ask its spec classes themselves."""
+        if surface == _PAGE:
+            return self._own_pages.call(specs)
         if surface == _MERGE:
             natives = list(specs.values())
             return type(natives[0]).merge(natives)
@@ -214,6 +223,8 @@ class VllmTarget:
         """
         if surface == _MERGE:
             return self._merged(answer, specs)
+        if surface == _PAGE:
+            return self._own_pages.normalise(answer, specs)
         if surface in self._planner.surfaces:
             return self._planner.normalise(answer, specs)
         if answer is None:

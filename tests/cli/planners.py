@@ -107,3 +107,18 @@ def forgets_a_field() -> Target:
     from tests.sabotage import merging  # not for all: it loads torch
 
     return merging.target_of(merging.forgets_a_field, "tests.cli.planners:forgets_a_field")
+
+
+def forgets_alignment() -> Target:
+    """Spec classes whose page is that of the data alone."""
+    from tests.sabotage import paging
+
+    return paging.target_of(paging.forgets_alignment, uri="tests.cli.planners:forgets_alignment")
+
+
+def asserts_on_a_window() -> Target:
+    """Spec classes whose page cannot be told of a layer with a window."""
+    from tests.sabotage import paging
+
+    name = "tests.cli.planners:asserts_on_a_window"
+    return paging.target_of(paging.asserts_on_a_window, uri=name)

@@ -160,7 +160,7 @@ def seen(version: str) -> dict[str, Any]:
 def test_loads(version: str):
     report = seen(version)
     assert report["version"] == version
-    assert report["surfaces"] == ["pack", "merge"]
+    assert report["surfaces"] == ["pack", "groups", "config", "merge", "page"]
     assert report["torch_only"] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 import pytest
@@ -12,7 +13,7 @@ from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.spaces import space_of
 from kvfuzz.targets.base import NeutralPlanner, NeutralTarget, Target
-from tests.sabotage import merging, planners
+from tests.sabotage import merging, paging, planners
 
 
 def _tally(target: Target, surface: str, mixes: int, seed: int) -> Tally:
@@ -34,6 +35,7 @@ def _violated(tally: Tally) -> set[str]:
 
 def test_every_invariant_has_a_sabotaged_planner():
     caught = {*planners.SABOTAGED.values(), *merging.SABOTAGED.values()}
+    caught |= {invariant for _, invariant in paging.SABOTAGED.values()}
     assert caught == {rule.id for rule in all_invariants()}
 
 
@@ -47,6 +49,12 @@ def test_one_invariant_alone_catches_a_sabotaged_planner(factory: str, invariant
 def test_one_invariant_alone_catches_a_sabotaged_merge(merge: merging.Merge):
     tally = _tally(merging.target_of(merge), "merge", 2_000, seed=1)
     assert _violated(tally) == {merging.SABOTAGED[merge]}
+
+
+@pytest.mark.parametrize(("make", "invariant"), paging.SABOTAGED.values(), ids=paging.SABOTAGED)
+def test_one_invariant_alone_catches_a_sabotaged_page(make: Callable[[], Target], invariant: str):
+    tally = _tally(make(), "page", 3_000, seed=1)
+    assert _violated(tally) == {invariant}
 
 
 def _nothing_broken(tally: Tally, surface: str, mixes: int) -> None:
@@ -68,3 +76,10 @@ def test_a_right_merge_breaks_nothing(seed: int):
     tally = _tally(merging.target_of(), "merge", 2_000, seed)
     _nothing_broken(tally, "merge", 2_000)
     assert tally.outcomes == {"plan": 2_000}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_right_page_breaks_nothing(seed: int):
+    tally = _tally(paging.target_of(), "page", 3_000, seed)
+    _nothing_broken(tally, "page", 3_000)
+    assert tally.outcomes == {"plan": 3_000}
