@@ -92,7 +92,7 @@ def explain(name: str) -> None:
 def _explain_invariant(out: QuietConsole, rule: Invariant) -> None:
     out.say(rule.id, style="bold")
     pairs = [("claim", rule.claim), ("source", rule.source), ("applies to", rule.applies_to)]
-    pairs.append(("surfaces", ", ".join(rule.surfaces)))
+    pairs += [("surfaces", ", ".join(rule.surfaces)), ("costs", rule.severity)]
     out.pairs(pairs)
 
 

@@ -46,6 +46,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
                         "invariants": [
                             {
                                 "id": rule.id,
+                                "severity": rule.severity,
                                 "checked": surface.tally.checked[rule.id],
                                 "violated": surface.tally.violated[rule.id],
                             }
