@@ -83,11 +83,12 @@ class Planner:
         """Layers of one spec together, in groups of about one size."""
         given, specs = specs, self.promoted(config, specs)
         page = self.page(specs)
-        ranks = {id(spec): self.rank(spec) for spec in given.values()}
-        keys = {id(spec): self.key(spec) for spec in specs.values()}
+        # Drafts first, then by what they are, so that the order in a model is no matter.
+        texts = {spec: repr(replace(spec, is_draft=False)) for spec in set(given.values())}
+        keys = {spec: self.key(spec) for spec in set(specs.values())}
         parts: Parts = {}
-        for name in sorted(specs, key=lambda name: ranks[id(given[name])]):
-            parts.setdefault(keys[id(specs[name])], []).append(name)
+        for name in sorted(specs, key=lambda n: (not specs[n].is_draft, texts[given[n]])):
+            parts.setdefault(keys[specs[name]], []).append(name)
         planned = {key: self.planned([specs[n] for n in parts[key]], page) for key in parts}
         size, is_best = self.group_size(config, specs, parts, planned)
         own = sum(spec.max_memory_usage_bytes(config) for spec in specs.values())
@@ -129,10 +130,6 @@ class Planner:
 
     def refuse_rows(self, name: str) -> None:
         raise ValueError(f"no page holds whole rows of {name} and of others: change block_size")
-
-    def rank(self, spec: KVCacheSpec) -> tuple[Any, ...]:
-        """Layers of a part come by this, so that their order in a model is no matter."""
-        return not spec.is_draft, repr(spec)
 
     def key(self, spec: KVCacheSpec) -> Hashable:
         """Layers of one key go together: alike but for how many tokens a block has."""
