@@ -39,6 +39,12 @@ BAD_TEXT = {
     "no format": ("{}", "bad.json: Object missing required field `format`."),
 }
 
+
+def _engine(**scenario: Any) -> dict[str, Any]:
+    """A case of one layer, and what it says of its engine."""
+    return {"format": 1, "surface": "config", "scenario": {"mix": [layer()], **scenario}}
+
+
 BAD_CASE: dict[str, tuple[dict[str, Any], str]] = {
     "negative head size": (
         case(layer(), window(head_size=-576)),
@@ -87,6 +93,22 @@ BAD_CASE: dict[str, tuple[dict[str, Any], str]] = {
     "too many layers": (
         case(*[layer("a")] * 3000),
         "Expected `array` of length <= 2048 - at `$.scenario.mix`.",
+    ),
+    "more draft layers than layers": (
+        _engine(drafts=2),
+        "bad.json: 2 draft layers of 1 - at `$.scenario.drafts`.",
+    ),
+    "ranks of other layers": (
+        _engine(ranks=[0, 1]),
+        "bad.json: 2 ranks for 1 layers - at `$.scenario.ranks`.",
+    ),
+    "unknown setting": (
+        _engine(config={"colour": "red"}),
+        "bad.json: Object contains unknown field `colour` - at `$.scenario.config`.",
+    ),
+    "a layout that is none": (
+        _engine(config={"layout": "\x1b[2J"}),
+        r"Expected `str` matching regex '\\A[A-Z]*\\Z' - at `$.scenario.config.layout`.",
     ),
     "unknown surface": (
         case(layer(), surface="p\x1b[2J"),

@@ -13,7 +13,10 @@ from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.spaces import space_of
 from kvfuzz.targets.base import NeutralPlanner, NeutralTarget, Target
-from tests.sabotage import merging, paging, planners
+from tests.sabotage import engine_groups, engine_memory, engine_planner, merging, paging, planners
+from tests.sabotage.engine_planner import Caught
+
+ENGINES = engine_groups.SABOTAGED | engine_memory.SABOTAGED
 
 
 def _tally(target: Target, surface: str, mixes: int, seed: int) -> Tally:
@@ -34,9 +37,12 @@ def _violated(tally: Tally) -> set[str]:
 
 
 def test_every_invariant_has_a_sabotaged_planner():
-    caught = {*planners.SABOTAGED.values(), *merging.SABOTAGED.values()}
-    caught |= {invariant for _, invariant in paging.SABOTAGED.values()}
-    assert caught == {rule.id for rule in all_invariants()}
+    engines = {(c.surface, c.invariant) for all_ in ENGINES.values() for c in all_}
+    packers = {("pack", invariant) for invariant in planners.SABOTAGED.values()}
+    merges = {("merge", invariant) for invariant in merging.SABOTAGED.values()}
+    pages = {("page", invariant) for _, invariant in paging.SABOTAGED.values()}
+    rules = {(surface, rule.id) for rule in all_invariants() for surface in rule.surfaces}
+    assert engines | packers | merges | pages == rules
 
 
 @pytest.mark.parametrize(("factory", "invariant"), planners.SABOTAGED.items())
@@ -55,6 +61,27 @@ def test_one_invariant_alone_catches_a_sabotaged_merge(merge: merging.Merge):
 def test_one_invariant_alone_catches_a_sabotaged_page(make: Callable[[], Target], invariant: str):
     tally = _tally(make(), "page", 3_000, seed=1)
     assert _violated(tally) == {invariant}
+
+
+@pytest.mark.parametrize(
+    ("planner", "caught"),
+    [(planner, caught) for planner, all_ in ENGINES.items() for caught in all_],
+    ids=lambda value: value.surface if isinstance(value, Caught) else value.__name__,
+)
+def test_one_invariant_alone_catches_a_sabotaged_engine(
+    planner: type[engine_planner.Planner], caught: Caught
+):
+    target = engine_planner.target_of(planner)
+    session = Session(target, caught.surface)
+    tally = Tally()
+    scenarios = space_of(caught.surface, target.dialect).stream(SeededChoices(1))
+    violations = [
+        (violation.invariant, violation.symptom)
+        for number, (_, scenario) in enumerate(islice(scenarios, caught.scenarios))
+        for violation in session.judge(scenario, tally, number)
+    ]
+    assert set(violations) == {(caught.invariant, caught.symptom)}
+    assert len(violations) > 1
 
 
 def _nothing_broken(tally: Tally, surface: str, mixes: int) -> None:
@@ -83,3 +110,20 @@ def test_a_right_page_breaks_nothing(seed: int):
     tally = _tally(paging.target_of(), "page", 3_000, seed)
     _nothing_broken(tally, "page", 3_000)
     assert tally.outcomes == {"plan": 3_000}
+
+
+@pytest.mark.parametrize("surface", ["groups", "config"])
+def test_a_right_engine_breaks_nothing(surface: str):
+    tally = _tally(engine_planner.target_of(), surface, 3_000, seed=2)
+    assert not tally.violated
+    assert set(tally.outcomes) == {"plan", "refusal", "not-expressible"}
+    assert tally.outcomes["plan"] > 1_500
+    # Each rule judged its share, but for the one whose every judgement is a violation.
+    rules = {rule.id for rule in invariants_of(surface)} - {"necessary-refusal"}
+    assert set(tally.checked) == rules
+
+
+def test_a_right_engine_of_older_tensors_breaks_nothing():
+    tally = _tally(engine_planner.target_of(engine_planner.OlderPlanner), "config", 500, seed=3)
+    assert not tally.violated
+    assert tally.checked["tensors-disjoint"] > 250
