@@ -63,6 +63,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         target: URI of the target.
         version: Its version.
         surface: The surface that was asked.
+        config: The engine's config that was planned by: "real" if an engine made
+            it, "stand-in", or "" if the surface reads none.
         scenario: The minimal scenario.
         symptom: Which way the invariant was broken.
         claim: The invariant's claim.
@@ -95,6 +97,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[int, ...]
     message: str
     shrunk: bool = False
+    config: str = ""
     status: Literal["new", "known"] = "new"
     ledger: str | None = None
     reproduction: str | None = None
@@ -108,6 +111,7 @@ def make_finding(
     surface: str,
     target: str,
     version: str,
+    config: str = "",
     shrunk: bool,
 ) -> Finding:
     """The finding that `violation` amounts to."""
@@ -129,6 +133,7 @@ def make_finding(
         pages=pages,
         message=str(violation),
         shrunk=shrunk,
+        config=config,
     )
 
 

@@ -13,6 +13,7 @@ GATES = {
     "live": "fetches real vLLM releases",
     "browser": "drives Chromium",
     "cluster": "starts a Dask cluster and a Redis server",
+    "installed": "needs a vLLM that is really installed",
     "slow": "waits for processes that hang and die",
 }
 

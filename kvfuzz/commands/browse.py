@@ -99,7 +99,7 @@ def _explain_invariant(out: QuietConsole, rule: Invariant) -> None:
 def _explain_entry(out: QuietConsole, name: str) -> None:
     from packaging.version import Version
 
-    from kvfuzz.ledger import REASONS, ledger
+    from kvfuzz.ledger import REASONS, Observation, ledger
     from kvfuzz.reporting.mix import align, mix_table, page_sizes
 
     known = next(known for known in ledger() if known.entry.id == name)
@@ -109,11 +109,15 @@ def _explain_entry(out: QuietConsole, name: str) -> None:
     pairs += [("because", entry.explanation), ("reference", entry.reference)]
     pairs.append(("violates", known.range))
     out.pairs([(label, printable(text)) for label, text in pairs if text])
-    if entry.observed:
+    if entry.observed or entry.real_config:
         out.say()
-        rows = [("release", "observed")]
+        columns: dict[str, dict[str, Observation]] = {"observed": entry.observed}
+        if entry.real_config:
+            columns["real config"] = entry.real_config
+        rows = [("release", *columns)]
         rows += [
-            (version, entry.observed[version]) for version in sorted(entry.observed, key=Version)
+            (version, *(seen.get(version, "-") for seen in columns.values()))
+            for version in sorted({**entry.observed, **entry.real_config}, key=Version)
         ]
         for line in align(rows, frozenset()):
             out.say(f"  {printable(line)}")

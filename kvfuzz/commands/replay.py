@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 from kvfuzz.cases import Case
 from kvfuzz.commands.fetch import prepare_all
 from kvfuzz.commands.names import find_item
@@ -18,7 +20,7 @@ from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Refusal, outcome_nam
 from kvfuzz.reporting.mix import align
 from kvfuzz.reporting.terminal import QuietConsole, console
 from kvfuzz.reporting.words import plural
-from kvfuzz.targets.uri import Release, default_target, parse
+from kvfuzz.targets.uri import Installed, Release, default_target, parse
 
 
 def replay_command(
@@ -55,7 +57,7 @@ def replay_command(
     for sentence in errors:
         stderr.say(f"kvfuzz: {printable(sentence)}", style="red")
     if update:
-        _update(stdout, verdicts)
+        _update(stdout, [verdict for verdict in verdicts if _recorded_as(verdict)])
     codes = {_code(verdict, use_ledger=use_ledger, recorded=update) for verdict in verdicts}
     if errors:
         codes.add(Exit.HARNESS)
@@ -69,7 +71,7 @@ def _check_update(uris: Sequence[str], *, use_ledger: bool) -> None:
     if not use_ledger:
         raise UsageError("--update writes the ledger, and --no-ledger ignores it: give one.")
     for uri in uris:
-        if not isinstance(parse(uri), Release):
+        if not isinstance(parse(uri), Release | Installed):
             raise UsageError(
                 f"--update records releases only, such as vllm==0.28.0, not {printable(uri)}."
             )
@@ -160,6 +162,30 @@ def _target(verdict: Verdict) -> str:
     return f"{uri} {printable(verdict.version)}"
 
 
+def _recorded_as(verdict: Verdict) -> str:
+    """The ledger's field that a verdict is recorded in; "" if in none.
+
+    Of an installed release only what needs one: what it does with an engine's config.
+
+    Raises:
+        UsageError: What is installed is no release.
+    """
+    if not isinstance(parse(verdict.target), Installed):
+        return "observed"
+    if verdict.config != "real":
+        return ""
+    try:
+        version = Version(verdict.version)
+    except InvalidVersion:
+        version = None
+    if version is None or version.is_devrelease or version.local:
+        raise UsageError(
+            f"--update records releases only, and the installed vLLM is of the version "
+            f"{printable(verdict.version)}."
+        )
+    return "real_config"
+
+
 def _update(out: QuietConsole, verdicts: Sequence[Verdict]) -> None:
     """Write what was observed into the ledger's files, and say what that changes."""
     entries: dict[str, tuple[KnownFinding, list[Verdict]]] = {}
@@ -169,13 +195,21 @@ def _update(out: QuietConsole, verdicts: Sequence[Verdict]) -> None:
             entries.setdefault(known.entry.id, (known, []))[1].append(verdict)
     changes = 0
     for known, seen in entries.values():
-        observed = dict(known.entry.observed)
+        fields = {
+            "observed": dict(known.entry.observed),
+            "real_config": dict(known.entry.real_config),
+        }
+        before = changes
         for verdict in seen:
             if verdict.drifted or verdict.expected is None:
                 changes += 1
-                before = verdict.expected or "not recorded"
-                out.say(f"{known.entry.id}: {verdict.version} {verdict.observation}, was {before}")
-                observed[verdict.version] = verdict.observation
-        if observed != known.entry.observed:
-            write_entry(known, observed)
+                was = verdict.expected or "not recorded"
+                field = _recorded_as(verdict)
+                how = ", real config" if field == "real_config" else ""
+                out.say(
+                    f"{known.entry.id}: {verdict.version}{how} {verdict.observation}, was {was}"
+                )
+                fields[field][verdict.version] = verdict.observation
+        if changes > before:
+            write_entry(known, **fields)
     out.say(f"{plural(changes, 'observation')} changed in the ledger.")

@@ -39,6 +39,8 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
         leaks: Workers that were ended for having grown too large over many calls.
         never_set: Fields of the target's spec classes that were never set to
             anything, since what they hold is not known: "kind.field".
+        config: The engine's config that it was planned by: "real" if an engine
+            made it, "stand-in", or "" if the surface reads none.
     """
 
     surface: str
@@ -49,6 +51,7 @@ class SurfaceReport(msgspec.Struct, kw_only=True):
     replayed: int = 0
     leaks: int = 0
     never_set: tuple[str, ...] = ()
+    config: str = ""
 
     @property
     def mixes_per_second(self) -> float:

@@ -119,11 +119,13 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
         surfaces: Its surfaces.
         never_set: Fields ("kind.field") that no scenario of the job's surface
             sets, since what they hold is not known.
+        config: Where the config is from that it plans by: see `targets.base.config_of`.
     """
 
     version: str
     surfaces: tuple[str, ...]
     never_set: tuple[str, ...] = ()
+    config: str = ""
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):

@@ -38,6 +38,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         item: What was replayed.
         target: URI of the target.
         version: Its version.
+        config: The engine's config that it planned by: see `targets.base.config_of`.
         known: The ledger's entry for the item, if the ledger speaks of the target.
         outcome: The outcome of the call.
         observation: In the ledger's words; about the item's own finding if it
@@ -48,6 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     item: Item
     target: str
     version: str
+    config: str = ""
     known: KnownFinding | None
     outcome: Outcome
     observation: Observation
@@ -56,7 +58,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expected(self) -> Observation | None:
         """What the ledger has recorded of this version; None if nothing."""
-        return self.known.observed(self.version) if self.known else None
+        if self.known is None:
+            return None
+        return self.known.observed(self.version, real_config=self.config == "real")
 
     @property
     def drifted(self) -> bool:
@@ -116,6 +120,7 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
             item=item,
             target=prepared.uri,
             version=version,
+            config=config,
             known=item.known if speaks_of(prepared.uri) else None,
             outcome=outcome,
             observation=_observation(item.case, outcome, findings),
@@ -124,11 +129,11 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
 
     scenarios = [item.scenario for item in items]
     worker = Worker(ReplayJob(target=prepared, surface=surface, scenarios=scenarios))
-    version = ""
+    version = config = ""
     left = iter(items)
     for message in run_to_end(worker):
         match message:
-            case Loaded(version, surfaces):
+            case Loaded(version, surfaces, _, config):
                 if surface not in surfaces:
                     lacking = NotExpressible(f"{prepared.uri} has no surface {surface}")
                     yield from (verdict(item, lacking, ()) for item in left)

@@ -42,6 +42,7 @@ from kvfuzz.specs import Scenario
 from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.layers import MOST_LAYERS
 from kvfuzz.strategies.spaces import space_of
+from kvfuzz.targets.base import config_of
 
 _REPORT_SECONDS = 0.2
 # Objects by which a worker grows before it looks for cycles.
@@ -226,6 +227,7 @@ class Scout:
             surface=session.surface,
             target=session.target.uri,
             version=session.target.version,
+            config=config_of(session.target, session.surface),
             shrunk=shrunk,
         )
 

@@ -261,9 +261,10 @@ class Search:
     def _take(self, task: Task, message: Message) -> Iterator[Event]:
         told = self._tasks[task]
         match message:
-            case Loaded(version, surfaces, never_set):
+            case Loaded(version, surfaces, never_set, config):
                 self._target.version = version
                 self.report.never_set = never_set
+                self.report.config = config
                 if self._surface not in surfaces:
                     self.report.stopped = f"{self._prepared.uri} has no surface {self._surface}"
                 if not self.shown:

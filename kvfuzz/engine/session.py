@@ -28,7 +28,7 @@ from kvfuzz.errors import HarnessFault
 from kvfuzz.invariants import Violation, invariants_of
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Plan, outcome_name
 from kvfuzz.specs import LayerSpec, Scenario
-from kvfuzz.targets.base import Target
+from kvfuzz.targets.base import Target, Unreachable
 
 #: One mix in so many is judged by the rules that call the planner again.
 CALLS_AGAIN_SHARE = 8
@@ -36,6 +36,9 @@ CALLS_AGAIN_SHARE = 8
 # Distinct specs kept translated: bounds memory in runs of millions of mixes.
 _KEPT_SPECS = 20_000
 
+
+# What a fork says first that has no answer; no JSON begins with it.
+_FAULT = b"!"
 
 # Surfaces that plan memory: a layer that takes none has no cache, and none is asked for.
 _POOLED = ("groups", "config")
@@ -221,13 +224,17 @@ class Session:
     def _isolated(
         self, scenario: Scenario, mix: dict[str, Any], used: dict[int, _Native]
     ) -> Answer:
-        data = isolated(
-            lambda: msgspec.json.encode(self._call(scenario, mix, used)),
-            seconds=self.call_seconds,
-            size=self.limits.call_bytes,
-        )
+        def work() -> bytes:
+            try:
+                return msgspec.json.encode(self._call(scenario, mix, used))
+            except HarnessFault as fault:
+                return _FAULT + str(fault).encode()
+
+        data = isolated(work, seconds=self.call_seconds, size=self.limits.call_bytes)
         if isinstance(data, Crash):
             return Answer(data)
+        if data.startswith(_FAULT):
+            raise HarnessFault(data.removeprefix(_FAULT).decode())
         return msgspec.json.decode(data, type=Answer)
 
     def _call(self, scenario: Scenario, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
@@ -252,6 +259,8 @@ class Session:
                     watch.deadline = 0.0
         except CallStopped as stopped:
             outcome = stopped.outcome
+        except Unreachable as error:
+            outcome = NotExpressible(str(error))
         except HarnessFault:
             raise
         except BaseException as error:  # whatever else a planner raises is an outcome

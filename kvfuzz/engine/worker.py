@@ -35,7 +35,7 @@ from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
 from kvfuzz.errors import HarnessFault, KvfuzzError
 from kvfuzz.strategies.spaces import space_of
-from kvfuzz.targets.base import Target
+from kvfuzz.targets.base import Target, config_of
 from kvfuzz.targets.load import load
 
 
@@ -73,7 +73,8 @@ def work(job: Job, target: Target, out: BinaryIO) -> None:
         out.flush()
 
     never_set = space_of(job.surface, target.dialect).never_set
-    send(Loaded(target.version, target.surfaces, never_set))
+    config = config_of(target, job.surface)
+    send(Loaded(target.version, target.surfaces, never_set, config))
     exhausted = True
     if job.surface in target.surfaces:
         searching = isinstance(job, FuzzJob)
@@ -114,7 +115,7 @@ def main() -> None:
     _end_with_parent()
     out = _claim_output()
     try:
-        work(job, load(job.target), out)
+        work(job, load(job.target, job.surface), out)
     except KvfuzzError as error:
         out.write(msgspec.json.encode(Fault(str(error))) + b"\n")
     except (HarnessFault, Exception) as error:

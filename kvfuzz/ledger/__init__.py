@@ -43,7 +43,9 @@ class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
         explanation: Why, in a sentence or two, from reading the release's source.
         reference: Where upstream speaks of it, or "".
         observed: Release -> what the witness did there, with the fingerprint
-            of this entry.
+            of this entry. Its planner was loaded alone.
+        real_config: The same of releases that were really installed, with the
+            config that their engine makes. `not-expressible`: it makes none such.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
     explanation: str
     reference: str = ""
     observed: dict[str, Observation] = msgspec.field(default_factory=dict)
+    real_config: dict[str, Observation] = msgspec.field(default_factory=dict)
 
 
 class KnownFinding(msgspec.Struct, frozen=True):
@@ -60,9 +63,10 @@ class KnownFinding(msgspec.Struct, frozen=True):
     witness: Scenario
     path: Path
 
-    def observed(self, version: str) -> Observation | None:
+    def observed(self, version: str, *, real_config: bool = False) -> Observation | None:
         """What `version` did with the witness, None if that was not recorded."""
-        return self.entry.observed.get(version)
+        entry = self.entry
+        return (entry.real_config if real_config else entry.observed).get(version)
 
     def expected_of(self, target: str, version: str) -> bool:
         """Whether a finding of this fingerprint is no news on a target of that version.
@@ -138,13 +142,15 @@ def find_known(fingerprint: str) -> KnownFinding | None:
     return next((known for known in ledger() if known.entry.fingerprint == fingerprint), None)
 
 
-def write_entry(known: KnownFinding, observed: dict[str, Observation]) -> None:
-    """Write the entry back with other observations, releases in order."""
+def write_entry(known: KnownFinding, **observations: dict[str, Observation]) -> None:
+    """Write the entry back with other `observed` or `real_config`, releases in order."""
     entry = known.entry
-    stated = msgspec.to_builtins(entry).items()
+    stated = msgspec.to_builtins(entry) | observations
+    for field in ("observed", "real_config"):
+        seen = stated[field]
+        stated[field] = {release: seen[release] for release in sorted(seen, key=Version)}
     data: dict[str, Any] = {
-        **{field: value for field, value in stated if value != ""},
+        **{field: value for field, value in stated.items() if value not in ("", {})},
         "scenario": scenario_to_json(known.witness),
-        "observed": {release: observed[release] for release in sorted(observed, key=Version)},
     }
     write_atomically(known.path, msgspec.json.format(msgspec.json.encode(data)) + b"\n")

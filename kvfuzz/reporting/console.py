@@ -19,7 +19,7 @@ from kvfuzz.outcomes import OUTCOME_NAMES
 from kvfuzz.reporting.matrix import is_verification, spread
 from kvfuzz.reporting.mix import align, mix_table
 from kvfuzz.reporting.terminal import QuietConsole
-from kvfuzz.reporting.words import plural
+from kvfuzz.reporting.words import by_config, plural
 
 #: New findings printed in full; and those that have a line in the end.
 MAX_FULL = 20
@@ -85,7 +85,8 @@ def _print_target(out: QuietConsole, target: TargetReport) -> None:
     if target.error:
         out.say(f"{title}: failed", style="bold red")
     for surface in target.surfaces:
-        out.say(f"{title}, surface {surface.surface}", style="bold")
+        how = by_config(surface.config)
+        out.say(f"{title}, surface {surface.surface}{how}", style="bold")
         _print_surface(out, surface)
     if target.surfaces:
         out.say()
@@ -144,7 +145,8 @@ def _print_surface(out: QuietConsole, report: SurfaceReport) -> None:
 def _print_known(out: QuietConsole, findings: Iterable[Finding]) -> None:
     targets: dict[str, list[str]] = {}
     for finding in findings:
-        targets.setdefault(finding.fingerprint, []).append(finding.target)
+        where = finding.target + (" (real config)" if finding.config == "real" else "")
+        targets.setdefault(finding.fingerprint, []).append(where)
     if targets:
         out.say("Known findings", style="bold")
     for fingerprint, uris in targets.items():
@@ -162,7 +164,8 @@ def _print_known(out: QuietConsole, findings: Iterable[Finding]) -> None:
 def print_finding(out: QuietConsole, finding: Finding, path: str) -> None:
     """Print a finding in full: claim, got, expected, mix, and how to have it again."""
     target = printable(finding.target)
-    head = f"NEW {finding.id} on {target}, surface {finding.surface}"
+    how = by_config(finding.config)
+    head = f"NEW {finding.id} on {target}, surface {finding.surface}{how}"
     out.say(head, style="bold red")
     said = [("claim", finding.claim), ("got", finding.got), ("expected", finding.expected)]
     out.pairs([(label, printable(text)) for label, text in said], indent=2)

@@ -44,7 +44,7 @@ from kvfuzz.reporting.matrix import (
 from kvfuzz.reporting.mix import KIND_LOOKS
 from kvfuzz.reporting.shape_tables import shapes_by_surface
 from kvfuzz.reporting.timeline import Timeline
-from kvfuzz.reporting.words import plural
+from kvfuzz.reporting.words import by_config, plural
 
 #: Findings shown in full; of the others a line each. A run may have thousands.
 MAX_FULL = 60
@@ -94,7 +94,8 @@ def _entries(report: Report) -> list[Entry]:
     """The findings, the worst first, then in the order of their invariants."""
     entries: dict[str, dict[tuple[Any, ...], list[Finding]]] = {}
     for finding in report.findings:
-        shown = (finding.scenario, finding.got, finding.expected, finding.groups, finding.pages)
+        said = (finding.got, finding.expected, finding.config)
+        shown = (finding.scenario, *said, finding.groups, finding.pages)
         alike = entries.setdefault(_anchor(finding), {})
         alike.setdefault(shown, []).append(finding)
     made = []
@@ -150,6 +151,7 @@ def _full(entry: Entry, paths: Mapping[str, str], numbers: Mapping[str, int]) ->
         "anchor": entry.anchor,
         "status": entry.status,
         "first": first,
+        "config": by_config(" and ".join(sorted({v.finding.config for v in entry.variants}))),
         "targets": entry.targets,
         "numbers": " ".join(str(numbers[target]) for target in entry.targets),
         "known": known.entry if known else None,
@@ -191,7 +193,7 @@ def _surfaces(report: Report, numbers: Mapping[str, int]) -> list[dict[str, Any]
                         "cells": _row(report, target, made),
                         "error": target.error,
                         "mixes": plural(made.tally.mixes, "mix", "mixes"),
-                        "rate": f"{made.mixes_per_second:,.0f} a second",
+                        "rate": f"{made.mixes_per_second:,.0f} a second{by_config(made.config)}",
                         "stopped": made.stopped,
                         "leaking": leaking(made),
                     }

@@ -34,6 +34,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
                 "surfaces": [
                     {
                         "surface": surface.surface,
+                        "config": surface.config or None,
                         "mixes": surface.tally.mixes,
                         "mixes_per_second": round(surface.mixes_per_second, 1),
                         "seconds": round(surface.seconds, 3),

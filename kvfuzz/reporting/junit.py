@@ -16,6 +16,7 @@ from kvfuzz.invariants import Invariant, invariants_of
 from kvfuzz.ledger import find_known
 from kvfuzz.reporting.console import covered, leaking
 from kvfuzz.reporting.matrix import Cell, Status, failure, judge_cell
+from kvfuzz.reporting.words import by_config
 
 #: Result of a test -> the attribute of a suite that counts it.
 _COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
@@ -49,7 +50,8 @@ def _fill_test(test: ET.Element, cell: Cell, stopped: str) -> None:
         _add(
             test,
             "failure",
-            f"{finding.message}\n\n{finding.id} on {finding.target}, version {finding.version}",
+            f"{finding.message}\n\n{finding.id} on {finding.target}, version {finding.version}"
+            f"{by_config(finding.config)}",
             message=f"{finding.id}: {finding.got}; expected {finding.expected}",
             type=finding.symptom,
         )
@@ -82,7 +84,8 @@ def _surface_suite(
     suite.set("time", f"{surface.seconds:.3f}")
     for rule in invariants_of(surface.surface):
         _rule_test(suite, report, target, surface, rule)
-    lines = [f"{surface.tally.mixes:,} mixes in {surface.seconds:.1f} s."]
+    how = by_config(surface.config)
+    lines = [f"{surface.tally.mixes:,} mixes in {surface.seconds:.1f} s{how}."]
     if line := covered(surface):
         lines.append(f"Verified: {line}.")
     if surface.stopped:

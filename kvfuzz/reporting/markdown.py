@@ -68,16 +68,20 @@ def _surface_table(report: Report, surface_name: str) -> list[str]:
 
 
 def _notes(report: Report, surface_name: str) -> list[str]:
-    """What verifications covered and which targets leak, a line each."""
+    """What verifications covered, which targets leak and whose config was real, a line each."""
     lines = [
         f"- `{target.uri}`: {line}"
         for target in report.targets
         for surface in target.surfaces
         if surface.surface == surface_name
-        for line in (covered(surface), leaking(surface))
+        for line in (covered(surface), leaking(surface), _by_real_config(surface))
         if line
     ]
     return [*lines, ""] if lines else []
+
+
+def _by_real_config(surface: SurfaceReport) -> str:
+    return "planned by the real config of an engine" if surface.config == "real" else ""
 
 
 def _mix_table(finding: Finding) -> list[str]:
@@ -98,6 +102,13 @@ def _mix_table(finding: Finding) -> list[str]:
     return [*table, "", f"and {more:,} more layers"] if more > 0 else table
 
 
+def _shown_by(finding: Finding) -> str:
+    """A target that shows a finding, and whether it is new there."""
+    said = ["real config"] if finding.config == "real" else []
+    said += ["new"] if finding.status == "new" else []
+    return f"`{finding.target}`" + (f" ({', '.join(said)})" if said else "")
+
+
 def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
     """One finding, with every target of the run that shows it."""
     first = findings[0]
@@ -105,7 +116,7 @@ def _finding_section(identity: str, findings: Sequence[Finding]) -> list[str]:
     known = find_known(first.fingerprint)
     if known is not None:
         lines += [f"{known.entry.title} ({known.entry.reason}): {known.entry.explanation}", ""]
-    targets = ", ".join(f"`{f.target}`" + (" (new)" if f.status == "new" else "") for f in findings)
+    targets = ", ".join(map(_shown_by, findings))
     lines += [
         f"- claim: {first.claim}",
         f"- got: {first.got}",

@@ -15,6 +15,10 @@ from kvfuzz.specs import LayerSpec, Scenario
 NeutralPlanner = Callable[[dict[str, LayerSpec]], Sequence[Iterable[str]] | None]
 
 
+class Unreachable(Exception):
+    """No engine of the target's has such settings; says why."""
+
+
 class Target(Protocol):
     """One planner, loaded in this process.
 
@@ -54,6 +58,9 @@ class Target(Protocol):
             specs: The target's own specs, by layer name.
             scenario: What they were translated from; planners that plan for
                 an engine are told its config, draft layers and ranks.
+
+        Raises:
+            Unreachable: There is no such engine, so that nothing was asked.
         """
         ...
 
@@ -73,6 +80,16 @@ class Target(Protocol):
             TypeError: The answer is not of the form that the surface returns.
         """
         ...
+
+
+def config_of(target: Target, surface: str) -> str:
+    """Where the engine's config comes from that a surface is planned by.
+
+    Returns:
+        "real" if an engine made it, "stand-in", or "" if the surface reads none.
+    """
+    asked = getattr(target, "config_of", None)  # only vLLM's planners have it
+    return str(asked(surface)) if asked is not None else ""
 
 
 def sayable(name: str) -> str:

@@ -9,13 +9,11 @@ value that nobody chose.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from kvfuzz.planner_config import PlannerConfig
+from kvfuzz.targets.base import Unreachable
 from kvfuzz.targets.standalone import StandInUsed
-
-#: Tokens of an encoder's output: that of Whisper's 30 seconds.
-_ENCODER_TOKENS = 1500
 
 
 class Part:
@@ -60,15 +58,30 @@ def layouts_of(interface: ModuleType) -> tuple[str, ...]:
     return tuple(layout.name for layout in layouts if set(layout.name[:2]) == {"L", "B"})
 
 
+def _keeps_all(interface: ModuleType) -> bool:
+    """Whether an engine can keep every state of a sequence: then what that takes is computed."""
+    spec = getattr(interface, "MambaSpec", None)
+    size = getattr(spec, "max_memory_usage_bytes", None)
+    return "all" in getattr(getattr(size, "__code__", None), "co_consts", ())
+
+
 class StandInConfigs:
-    """Makes configs for a planner of this interface."""
+    """Makes configs for a planner of this interface. See `kvfuzz.targets.planned.Configs`."""
+
+    kind: Final = "stand-in"
 
     def __init__(self, interface: ModuleType) -> None:
         layouts = getattr(interface, "KVCacheLayout", None) or ()
         self._layouts = {layout.name: layout for layout in layouts}
+        self._keeps_all = _keeps_all(interface)
+
+    def warm_up(self) -> None:
+        """Nothing takes long."""
 
     def make(self, config: PlannerConfig) -> Any:
         """A new config object; planners write into it."""
+        if config.mamba_cache_mode == "all" and not self._keeps_all:
+            raise Unreachable("its engine has no mamba_cache_mode 'all'")
         layout = self._layouts.get(config.layout or next(iter(self._layouts), ""))
         speculative = None
         lookahead = 0
@@ -106,7 +119,7 @@ class StandInConfigs:
                 "scheduler_config",
                 disable_hybrid_kv_cache_manager=not config.hybrid_manager,
                 max_num_batched_tokens=config.max_num_batched_tokens,
-                max_num_encoder_input_tokens=_ENCODER_TOKENS,
+                max_num_encoder_input_tokens=config.max_num_batched_tokens,
             ),
             attention_config=Part("attention_config", hisparse_config=None),
             device_config=Part("device_config", device_type="cpu"),

@@ -174,6 +174,10 @@ class VllmTarget:
         if self._functions:
             self._check_rules()
 
+    def config_of(self, surface: str) -> str:
+        """Where the engine's config comes from that a surface plans by; "" if it reads none."""
+        return self._planner.configs.kind if surface in self._planner.surfaces else ""
+
     def translate(self, spec: LayerSpec) -> Any:
         """A spec of the planner's own class; what the class itself raises is passed on.
 

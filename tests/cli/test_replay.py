@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import kvfuzz.commands.replay
 import kvfuzz.engine.replay
 import kvfuzz.ledger
+from kvfuzz.engine.replay import Verdict, known_item
 from kvfuzz.engine.session import Session
 from kvfuzz.findings import finding_id, fingerprint
+from kvfuzz.ledger import KnownFinding, Observation
+from kvfuzz.outcomes import Plan
 from kvfuzz.specs import MLAAttentionSpec, Scenario, SlidingWindowMLASpec
 from kvfuzz.targets.base import NeutralPlanner, NeutralTarget
 from tests.cli.helpers import SABOTAGE, Result, case, layer, window, write_case
@@ -186,6 +190,57 @@ def test_update_writes_what_was_seen(
     kvfuzz.ledger.ledger.cache_clear()
     again = invoke("replay", "--update", "--target", OLD)
     assert again.out.endswith("0 observations changed in the ledger.\n")
+
+
+def _installed(known: KnownFinding, observation: Observation, config: str = "real") -> Verdict:
+    """What an installed release did with an entry's witness."""
+    return Verdict(
+        item=known_item(known),
+        target="vllm",
+        version="0.28.0",
+        config=config,
+        known=known,
+        outcome=Plan(None),
+        observation=observation,
+        findings=(),
+    )
+
+
+def test_update_keeps_what_an_installed_release_did_apart(
+    invoke: Invoke, write_ledger: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    path = write_ledger(entry(**{"0.28.0": "violates"}))
+    (known,) = kvfuzz.ledger.ledger()
+    verdicts = [_installed(known, "holds", config=""), _installed(known, "not-expressible")]
+    assert not any(verdict.drifted for verdict in verdicts[1:])
+    monkeypatch.setattr(kvfuzz.commands.replay, "prepare_all", lambda *_: (["vllm"], []))
+    monkeypatch.setattr(kvfuzz.commands.replay, "replay", lambda *_: verdicts)
+    result = invoke("replay", "--update", "--target", "vllm")
+    assert f"{NAME}: 0.28.0, real config not-expressible, was not recorded\n" in result.out
+    assert result.out.endswith("1 observation changed in the ledger.\n")
+    data = json.loads(path.read_text())
+    assert data["observed"] == {"0.28.0": "violates"}
+    assert data["real_config"] == {"0.28.0": "not-expressible"}
+    kvfuzz.ledger.ledger.cache_clear()
+    rows = invoke("explain", NAME).out.splitlines()
+    assert "  release  observed  real config" in rows
+    assert "  0.28.0   violates  not-expressible" in rows
+    # From now on another answer is drift.
+    (known,) = kvfuzz.ledger.ledger()
+    assert _installed(known, "violates").drifted
+
+
+def test_update_wants_an_installed_release(
+    invoke: Invoke, write_ledger: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    write_ledger(entry())
+    (known,) = kvfuzz.ledger.ledger()
+    made = msgspec.structs.replace(_installed(known, "holds"), version="0.28.1.dev3+gabc")
+    monkeypatch.setattr(kvfuzz.commands.replay, "prepare_all", lambda *_: (["vllm"], []))
+    monkeypatch.setattr(kvfuzz.commands.replay, "replay", lambda *_: [made])
+    result = invoke("replay", "--update", "--target", "vllm")
+    assert result.code == 2
+    assert "the installed vLLM is of the version 0.28.1.dev3+gabc" in result.err
 
 
 def test_run_says_known_or_new(invoke: Invoke, write_ledger: Callable[..., Path], tmp_path: Path):

@@ -17,6 +17,7 @@ from kvfuzz.errors import HarnessFault, TargetError
 from kvfuzz.outcomes import Group, Plan
 from kvfuzz.pages import PageRules
 from kvfuzz.specs import MLAAttentionSpec, Scenario, SlidingWindowMLASpec
+from kvfuzz.targets.base import config_of
 from kvfuzz.targets.eras import adapt
 from kvfuzz.targets.load import Prepared, load, prepare
 from kvfuzz.targets.standalone import PlannerModules, StandIn, StandInUsed, load_planner
@@ -332,25 +333,48 @@ def test_one_process_one_planner(planner: PlannerModules, tmp_path: Path):
         load_planner(tmp_path, "another")
 
 
-def test_the_installed_vllm(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
-    logger = "from types import SimpleNamespace\n"
-    logger += "def init_logger(name): return SimpleNamespace(warning_once=print)"
-    folder = make(
-        **dict.fromkeys(["__init__.py", "v1/__init__.py", "v1/core/__init__.py"], ""),
-        **{
-            "config/__init__.py": "class VllmConfig: ...",
-            "logger.py": logger,
-            "platforms/__init__.py": "current_platform = None",
-            "v1/request.py": "class Request: is_streaming = True",
-        },
-    )
-    info = folder / "vllm-0.7.dist-info" / "METADATA"
-    info.parent.mkdir()
-    info.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.7\n")
-    monkeypatch.syspath_prepend(folder)
+@pytest.fixture
+def installed(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that installs the tree, with some of its files replaced."""
+
+    def install(**changes: str) -> None:
+        logger = "from types import SimpleNamespace\n"
+        logger += "def init_logger(name): return SimpleNamespace(warning_once=print)"
+        folder = make(
+            **dict.fromkeys(["__init__.py", "v1/__init__.py", "v1/core/__init__.py"], ""),
+            **{
+                "config/__init__.py": "class VllmConfig: ...",
+                "logger.py": logger,
+                "platforms/__init__.py": "current_platform = None",
+                "v1/request.py": "class Request: is_streaming = True",
+            },
+            **changes,
+        )
+        info = folder / "vllm-0.7.dist-info" / "METADATA"
+        info.parent.mkdir()
+        info.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.7\n")
+        monkeypatch.syspath_prepend(folder)
+
+    return install
+
+
+def test_the_installed_vllm(installed: Callable[..., None]):
+    installed()
     target = load(prepare("vllm"))
     assert (target.uri, target.version, target.surfaces) == ("vllm", "0.7", ("pack",))
     assert target.call("pack", {"ask": target.translate(SPECS["mla"])}, ASKED) is True
+
+
+def test_an_installed_vllm_that_can_build_no_config(installed: Callable[..., None]):
+    installed(**{"v1/core/kv_cache_planning.py": "def get_kv_cache_groups(config, specs): ..."})
+    target = load(prepare("vllm"))  # to be asked to pack, which takes no config
+    assert (config_of(target, "pack"), config_of(target, "groups")) == ("", "real")
+    with pytest.raises(TargetError) as caught:
+        load(prepare("vllm"), "groups")
+    assert str(caught.value) == (
+        "The installed vLLM can build no engine's config here, by which the surfaces groups and "
+        "config are planned: ModuleNotFoundError: No module named 'vllm.engine'"
+    )
 
 
 def test_an_installed_vllm_that_cannot_be_imported(
