@@ -58,7 +58,7 @@ class Memory(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         blocks: Blocks that it has.
-        needed: Blocks of one longest request.
+        needed: Blocks that one longest request takes of all groups.
         block: Bytes of a block.
     """
 
@@ -210,4 +210,4 @@ def _alike(scenario: Scenario) -> dict[str, int]:
 
 
 def _memory(rank: Rank) -> Memory:
-    return Memory(rank.blocks, rank.needed, sum(rank.buffers) // max(rank.blocks, 1))
+    return Memory(rank.blocks, sum(rank.needed), sum(rank.buffers) // max(rank.blocks, 1))

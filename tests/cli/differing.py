@@ -56,6 +56,9 @@ class Small:
     def page_size(self, spec: OpenSpec, native: OpenSpec) -> int:
         return int(native.page_size_padded or native.block_size * native.head_size)
 
+    def another(self, native: OpenSpec) -> OpenSpec:
+        return msgspec.structs.replace(native)
+
     def state(self, native: OpenSpec) -> Any:
         return native.fields
 
@@ -73,7 +76,7 @@ class Small:
         if surface == "config":
             block = max(page for group in made for page in group.pages)
             names = tuple(group.layers for group in made)
-            ranks = (Rank(names, 100, (100 * block,), (), _MOST, 4, 5),)
+            ranks = (Rank(names, 100, (100 * block,), (), _MOST, (4,), 5),)
         plan = Plan(tuple(made), ranks, scenario.config.max_model_len if ranks else 0)
         return plan if self._turn is None else self._turn(plan, scenario)
 
@@ -81,7 +84,7 @@ class Small:
         return answer
 
 
-def _first_planned(plan: Plan, spec: Callable[[OpenSpec], OpenSpec]) -> Plan:
+def _with_windows_planned(plan: Plan, spec: Callable[[OpenSpec], OpenSpec]) -> Plan:
     """The plan with another spec planned for each layer that has a window."""
     groups = []
     for group in plan.groups or ():
@@ -156,7 +159,7 @@ def joins_groups() -> Small:
 def converts() -> Small:
     """Plans windows as full layers."""
     return Small(
-        lambda plan, _: _first_planned(
+        lambda plan, _: _with_windows_planned(
             plan,
             lambda spec: open_spec(
                 "full_attention", {n: v for n, v in spec.fields if n != "sliding_window"}
@@ -168,7 +171,7 @@ def converts() -> Small:
 def pads() -> Small:
     """Pads windows in words, and leaves the page as it is."""
     return Small(
-        lambda plan, _: _first_planned(
+        lambda plan, _: _with_windows_planned(
             plan,
             lambda spec: open_spec(
                 spec.kind, dict(spec.fields) | {"page_size_padded": 7 + (spec.head_size or 0)}
@@ -205,13 +208,13 @@ def marks_drafts() -> Small:
     return Small(turn)
 
 
-def _ranks(plan: Plan, **changes: int) -> Plan:
+def _ranks(plan: Plan, **changes: Any) -> Plan:
     ranks = tuple(msgspec.structs.replace(rank, **changes) for rank in plan.ranks)
     return msgspec.structs.replace(plan, ranks=ranks)
 
 
 def needs_more() -> Small:
-    return Small(lambda plan, _: _ranks(plan, needed=5))
+    return Small(lambda plan, _: _ranks(plan, needed=(2, 3)))
 
 
 def has_fewer_blocks() -> Small:

@@ -33,7 +33,7 @@ def _group(names: str, pages: int = 8, drafts: bool = False, **planned: OpenSpec
 
 def _plan(*groups: Group, blocks: int = 10, needed: int = 4, length: int = 100) -> Plan:
     places = (Place("a", 0, 0, 8),)
-    rank = Rank((), blocks, (8 * blocks,), places, 1 << 20, needed, needed)
+    rank = Rank((), blocks, (8 * blocks,), places, 1 << 20, (needed - 1, 1), needed)
     return Plan(groups, (rank,), length)
 
 
