@@ -24,12 +24,12 @@ Budget = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Wall-clock time in all, shared by what is searched: 60s, 10m or 8h.  [default: 60s]",
+        help="Wall-clock time in all: 60s, 10m or 8h.  [default: 60s]",
     ),
 ]
 Examples = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Mixes for each of these, in place of a budget."),
+    typer.Option(metavar="N", min=1, help="Mixes a target on each surface, in place of a budget."),
 ]
 Profile = Annotated[
     str | None,

@@ -14,7 +14,7 @@ from kvfuzz.commands.names import check_surfaces
 from kvfuzz.commands.run import parse_budget
 from kvfuzz.engine.compare import CompareSettings, compare
 from kvfuzz.engine.comparison import Comparison
-from kvfuzz.errors import Exit, TargetError, UsageError
+from kvfuzz.errors import Exit, KvfuzzError, TargetError, UsageError
 from kvfuzz.files import printable, write_atomically
 from kvfuzz.reporting.answers import (
     comparison_to_json,
@@ -73,11 +73,19 @@ def diff(
     )
     report = Comparison(seed=settings.seed, targets=(prepared[0].uri, prepared[1].uri))
     stderr.say(f"seed {settings.seed}", style="dim")
+    broken: KvfuzzError | None = None
     with Stop() as stop:
-        _show(stderr, settings, report, stop)
+        try:
+            _show(stderr, settings, report, stop)
+        except KvfuzzError as error:
+            if not report.surfaces:
+                raise
+            broken = error
         print_comparison(stdout, report)
         for option, path in named.items():
             write_atomically(path, _FORMATS[option](report))
+    if broken is not None:
+        raise broken
     if stop.signal:
         stderr.say("stopped; what was found until then is above")
         return 128 + stop.signal

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kvfuzz.catalogue import FieldForm, KindForm
+from kvfuzz.errors import HarnessFault
 from kvfuzz.outcomes import Group, Plan, Rank, Terms
 from kvfuzz.pages import Dialect, PageRules
 from kvfuzz.reference import group_and_unify_kv_cache_specs as reference
@@ -279,6 +280,19 @@ def is_fickle() -> Small:
         if len(plan.groups or ()) > 2 and scenario not in asked:
             asked.add(scenario)
             raise ValueError("these are too many at first")
+        return plan
+
+    return Small(turn)
+
+
+def needs_what_is_not_there() -> Small:
+    """Refuses mixes of three specs, and cannot be driven on those of four."""
+
+    def turn(plan: Plan, scenario: Scenario) -> Plan:
+        if len(plan.groups or ()) > 3:
+            raise HarnessFault("a stand-in is lacking")
+        if len(plan.groups or ()) > 2:
+            raise ValueError("three specs are too many")
         return plan
 
     return Small(turn)

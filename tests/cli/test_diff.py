@@ -213,6 +213,15 @@ def test_a_target_that_cannot_be_loaded(tmp_path: Path):
     assert "no planner today" in result.err
 
 
+def test_a_target_that_cannot_be_driven_to_the_end(tmp_path: Path):
+    result, report = _diff(tmp_path, "needs_what_is_not_there", "--surface", "groups")
+    assert result.code == 3
+    # It fails in the first chunk, of which nothing is known then.
+    assert report["surfaces"][0]["scenarios"] == 0
+    assert "surface groups\n0 scenarios in " in result.out
+    assert result.err.endswith("HarnessFault: a stand-in is lacking\n")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
