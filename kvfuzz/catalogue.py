@@ -69,3 +69,31 @@ def unknown_fields(catalogue: Catalogue) -> tuple[str, ...]:
         for name, form in forms.fields.items()
         if form.type == "unknown"
     )
+
+
+def common_catalogue(one: Catalogue, other: Catalogue) -> Catalogue:
+    """What targets of both catalogues can be told; defaults and names are those of the first.
+
+    A kind of which one target wants a field that the other lacks is left out.
+    """
+    found = {}
+    for kind in one.keys() & other.keys():
+        mine, theirs = one[kind].fields, other[kind].fields
+        fields = {
+            name: _common_form(form, theirs[name])
+            for name, form in mine.items()
+            if name in theirs and form.type == theirs[name].type
+        }
+        required = {n for forms in (mine, theirs) for n, form in forms.items() if form.required}
+        if required <= fields.keys():
+            found[kind] = KindForm(one[kind].name, fields)
+    return {kind: found[kind] for kind in one if kind in found}
+
+
+def _common_form(one: FieldForm, other: FieldForm) -> FieldForm:
+    return msgspec.structs.replace(
+        one,
+        required=one.required or other.required,
+        names=tuple(name for name in one.names if name in other.names),
+        mark=one.mark or other.mark,
+    )

@@ -19,6 +19,10 @@ from kvfuzz import __version__
 from kvfuzz.errors import Exit, KvfuzzError
 from kvfuzz.files import printable
 from kvfuzz.options import (
+    Budget,
+    Dask,
+    Database,
+    Examples,
     Html,
     Jobs,
     Json,
@@ -26,6 +30,8 @@ from kvfuzz.options import (
     Markdown,
     NoLedger,
     Out,
+    Profile,
+    Seed,
     StateOut,
     Targets,
 )
@@ -69,6 +75,7 @@ def kvfuzz(
       kvfuzz run --target reference --budget 10s
       kvfuzz run --target vllm==0.25.1 --budget 20s
       kvfuzz verify --layers 5 --target reference
+      kvfuzz diff vllm==0.32.0 vllm==0.33.0
       kvfuzz replay reports/cases/CASE.json --target vllm==0.26.0
       kvfuzz list invariants
 
@@ -90,36 +97,10 @@ def run(
             "--surface", metavar="S", help="Surface to test; may be repeated.  [default: pack]"
         ),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Wall-clock time in all, shared by the targets: 60s, 10m or 8h.  [default: 60s]",
-        ),
-    ] = None,
-    examples: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Mixes a target and surface, in place of a budget."),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=2**63 - 1,
-            help="Names the stream of mixes; the "
-            "same seed gives the same mixes.  [default: a random one, which is shown]",
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P",
-            help="dev: a minute at random. ci: 20,000 mixes, the same each time. nightly: an hour, "
-            "begins with the kept cases, fails if next to nothing could be tried. replay: the "
-            "kept cases only.  [default: dev]",
-        ),
-    ] = None,
+    budget: Budget = None,
+    examples: Examples = None,
+    seed: Seed = None,
+    profile: Profile = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -132,20 +113,8 @@ def run(
         int | None, typer.Option(metavar="N", min=1, help="Stop after N new findings.")
     ] = None,
     jobs: Jobs = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Search on the workers of this Dask scheduler: tcp://HOST:8786."
-        ),
-    ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE",
-            help="Begin with the cases that others found, and keep new ones there: "
-            "redis://HOST:PORT or a folder.",
-        ),
-    ] = None,
+    dask: Dask = None,
+    database: Database = None,
     json: Json = None,
     markdown: Markdown = None,
     html: Html = None,
@@ -239,6 +208,56 @@ def verify(
             files={"--json": json, "--markdown": markdown, "--html": html, "--junit": junit},
             out=out,
             use_ledger=not no_ledger,
+        )
+    )
+
+
+@app.command()
+def diff(
+    *,
+    one: Annotated[
+        str, typer.Argument(metavar="T1", show_default=False, help="A target, as of run.")
+    ],
+    other: Annotated[str, typer.Argument(metavar="T2", show_default=False, help="Another.")],
+    surfaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--surface",
+            metavar="S",
+            help="Surface to compare; may be repeated.  [default: all that both have]",
+        ),
+    ] = None,
+    budget: Budget = None,
+    examples: Examples = None,
+    seed: Seed = None,
+    json: Json = None,
+    markdown: Markdown = None,
+) -> None:
+    """Search for scenarios that two targets answer otherwise: a note before a version bump.
+
+    Both are asked the same scenarios, drawn from what both can be told. They differ in one of
+    these, and a scenario counts by the first: refusal (one plans, the other does not), groups,
+    kinds (of planned specs), geometry (their other fields), pages (bytes), drafts (marks),
+    need (bytes of a longest request), capacity (blocks, longest request). Where pages are
+    placed in memory is not compared. Each difference has a count and its simplest scenario.
+
+    \b
+    Examples:
+      kvfuzz diff vllm==0.32.0 vllm==0.33.0
+      kvfuzz diff vllm==0.25.1 vllm==0.26.0 --surface pack --budget 20s
+      kvfuzz diff vllm==0.33.0 vllm@../vllm --surface groups --markdown note.md
+      kvfuzz diff vllm mypackage.planner:make --examples 20000 --seed 7 --json diff.json
+    """  # noqa: D301 - \b keeps the lines that follow it as they are
+    from kvfuzz.commands.diff import diff as command
+
+    raise typer.Exit(
+        command(
+            targets=(one, other),
+            surfaces=surfaces or (),
+            budget=budget,
+            examples=examples,
+            seed=seed,
+            files={"--json": json, "--markdown": markdown},
         )
     )
 

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and those that have much to say."""
 
 from __future__ import annotations
 
@@ -20,6 +20,50 @@ NoLedger = Annotated[
     bool,
     typer.Option("--no-ledger", help="Do as if nothing were known."),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Wall-clock time in all: 60s, 10m or 8h.  [default: 60s]",
+    ),
+]
+Examples = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Mixes a target on each surface, in place of a budget."),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P",
+        help="dev: a minute at random. ci: 20,000 mixes, the same each time. nightly: an hour, "
+        "begins with the kept cases, fails if next to nothing could be tried. replay: the "
+        "kept cases only.  [default: dev]",
+    ),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Search on the workers of this Dask scheduler: tcp://HOST:8786."
+    ),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE",
+        help="Begin with the cases that others found, and keep new ones there: "
+        "redis://HOST:PORT or a folder.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=2**63 - 1,
+        help="Names the stream of mixes; the same seed gives the same mixes.  "
+        "[default: a random one, which is shown]",
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -34,9 +78,7 @@ Json = Annotated[
 ]
 Markdown = Annotated[
     Path | None,
-    typer.Option(
-        "--markdown", metavar="FILE", help="Write it there as a table of targets and rules."
-    ),
+    typer.Option("--markdown", metavar="FILE", help="Write it there as Markdown."),
 ]
 Html = Annotated[
     Path | None,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kvfuzz.catalogue import Catalogue, lacks
+from kvfuzz.catalogue import Catalogue, common_catalogue, lacks
 from kvfuzz.specs import (
     DTYPE_BYTES,
     KINDS,
@@ -105,6 +105,41 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         if spec.kv_quant_mode not in self.quant_modes:
             return f"no quantisation mode {spec.kv_quant_mode}"
         return None
+
+
+def common_dialect(one: Dialect, other: Dialect) -> Dialect:
+    """What both targets can be told; page rules are those of the first."""
+    return Dialect(
+        rules=one.rules,
+        fields={
+            kind: names & other.fields[kind]
+            for kind, names in one.fields.items()
+            if kind in other.fields
+        },
+        quant_modes=one.quant_modes & other.quant_modes,
+        catalogue=common_catalogue(one.catalogue, other.catalogue),
+        layouts=tuple(layout for layout in one.layouts if layout in other.layouts),
+    )
+
+
+def _fields(dialect: Dialect) -> dict[str, frozenset[str]]:
+    """Kind -> its fields, in typed and in open specs."""
+    had = dict(dialect.fields)
+    for kind, form in dialect.catalogue.items():
+        had[kind] = had.get(kind, frozenset()) | form.fields.keys()
+    return had
+
+
+def beyond(dialect: Dialect, common: Dialect) -> tuple[str, ...]:
+    """What only `dialect` has, of two with so much in common: kinds, "kind.field", layouts."""
+    shared = _fields(common)
+    left = []
+    for kind, names in _fields(dialect).items():
+        if kind not in shared:
+            left.append(kind)
+        else:
+            left += [f"{kind}.{name}" for name in sorted(names - shared[kind])]
+    return (*left, *(f"layout {name}" for name in dialect.layouts if name not in common.layouts))
 
 
 #: The dialect of the reference planner: every field, the rules of 0.28.

@@ -3,7 +3,8 @@
 A worker is one process with one target in it. It is given one job, as a line
 on its standard input, and sends messages until `Finished` or `Fault`; if it
 falls silent or dies, the heartbeat (`Heartbeat`) tells which mix it was at.
-Its standard input stays open for as long as the run is there to listen.
+Its standard input stays open for as long as the run is there to listen; if
+the job is to answer, requests come on it, one after the other's answer.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import msgspec
 
 from kvfuzz.engine.calls import DEFAULT_LIMITS, Limits
 from kvfuzz.engine.places import Coverage, Place
+from kvfuzz.engine.replies import Reply
 from kvfuzz.engine.session import Tally
 from kvfuzz.findings import Finding
 from kvfuzz.outcomes import Crash, Outcome
+from kvfuzz.pages import Dialect
 from kvfuzz.specs import Scenario
 from kvfuzz.targets.load import Prepared
 
@@ -108,7 +111,55 @@ class ReplayJob(msgspec.Struct, tag="replay", frozen=True, kw_only=True):
     limits: Limits = DEFAULT_LIMITS
 
 
-Job = FuzzJob | VerifyJob | ShrinkJob | ReplayJob
+class AnswerJob(msgspec.Struct, tag="answer", frozen=True, kw_only=True):
+    """Answer requests, which follow on standard input as JSON lines, until it is closed."""
+
+    target: Prepared
+    heartbeat: int = 0
+    limits: Limits = DEFAULT_LIMITS
+
+
+Job = FuzzJob | VerifyJob | ShrinkJob | ReplayJob | AnswerJob
+
+
+class Open(msgspec.Struct, tag="open", frozen=True):
+    """From here on answer on this surface, of what can be told in this dialect. Has no answer."""
+
+    surface: str
+    dialect: Dialect
+
+
+class Chunk(msgspec.Struct, tag="chunk", frozen=True, kw_only=True):
+    """What comes of a chunk of a seed's stream? Answered by `Replies`.
+
+    Attributes:
+        seed: Names the stream.
+        chunk: Which chunk.
+        size: How many of its scenarios, from the first.
+        skip: Scenarios, by number, not to be asked about.
+        deadline: When to stop, on the clock of `time.monotonic`, or None.
+    """
+
+    seed: int
+    chunk: int
+    size: int
+    skip: tuple[int, ...] = ()
+    deadline: float | None = None
+
+
+class Ask(msgspec.Struct, tag="ask", frozen=True):
+    """What comes of this scenario? Answered by `Told`.
+
+    Attributes:
+        scenario: The scenario.
+        seconds: Ask in a fork, that may take so long; None asks in the worker.
+    """
+
+    scenario: Scenario
+    seconds: float | None = None
+
+
+Request = Open | Chunk | Ask
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
@@ -120,12 +171,14 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
         never_set: Fields ("kind.field") that no scenario of the job's surface
             sets, since what they hold is not known.
         config: Where the config is from that it plans by: see `targets.base.config_of`.
+        dialect: What it can be told; of an AnswerJob.
     """
 
     version: str
     surfaces: tuple[str, ...]
     never_set: tuple[str, ...] = ()
     config: str = ""
+    dialect: Dialect | None = None
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
@@ -161,6 +214,22 @@ class Replayed(msgspec.Struct, tag="replayed", frozen=True):
     findings: tuple[Finding, ...]
 
 
+class Replies(msgspec.Struct, tag="replies", frozen=True):
+    """A reply a scenario of a chunk, in order, as `Reply | None` in JSON.
+
+    They are compared as they are, and decoded only if they differ.
+    """
+
+    replies: list[msgspec.Raw]
+
+
+class Told(msgspec.Struct, tag="told", frozen=True):
+    """The reply to one scenario, and bytes of each layer's page before planning."""
+
+    reply: Reply | None
+    pages: tuple[int, ...]
+
+
 class Finished(msgspec.Struct, tag="finished", frozen=True):
     """The job is done; `exhausted` if a search came to the end of its mixes before its time."""
 
@@ -173,7 +242,7 @@ class Fault(msgspec.Struct, tag="fault", frozen=True):
     message: str
 
 
-Message = Loaded | Progress | Violated | Shrunk | Replayed | Finished | Fault
+Message = Loaded | Progress | Violated | Shrunk | Replayed | Replies | Told | Finished | Fault
 
 
 def decode(data: bytes | str, form: Any) -> Any:

@@ -27,10 +27,11 @@ from kvfuzz.engine.messages import (
     Shrunk,
     Violated,
 )
+from kvfuzz.engine.minimal import from_choices, plainest
 from kvfuzz.engine.places import CHUNK, Coverage, Place
 from kvfuzz.engine.session import Session, Tally
-from kvfuzz.engine.shrink import shrink
-from kvfuzz.engine.simplify import Broken, complexity, is_plain, simplified
+from kvfuzz.engine.simplify import Broken
+from kvfuzz.engine.stream import FRESH, built
 from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding, fingerprint, make_finding
 from kvfuzz.invariants import Violation
@@ -39,7 +40,6 @@ from kvfuzz.invariants.metamorphic import DeterministicViolation, answered_other
 from kvfuzz.ledger import speaks_of
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import Scenario
-from kvfuzz.strategies.choices import SeededChoices
 from kvfuzz.strategies.layers import MOST_LAYERS
 from kvfuzz.strategies.spaces import space_of
 from kvfuzz.targets.base import config_of
@@ -48,16 +48,8 @@ _REPORT_SECONDS = 0.2
 # Objects by which a worker grows before it looks for cycles.
 _COLLECT = 100_000
 
-#: Chunks at the beginning of a stream whose mixes have nothing in common, so
-#: that a bug that shows often shows at once; from there on some mixes are made
-#: of one drawing of spec classes, which is a third faster.
-FRESH = 8
-_LAYOUTS = 4
 # Mixes of those first chunks that are built before one is judged.
 _FIRST_BATCH = 16
-
-_RESTART_MIXES = 500
-_RESTARTS = 3
 
 Send = Callable[[Message], None]
 
@@ -195,7 +187,9 @@ class Scout:
             done = job.coverage.of(chunk)
             if done >= size:
                 continue
-            mixes = (scenario for _, scenario in islice(self._built(chunk), size))
+            mixes = (
+                scenario for _, scenario in islice(built(self._space, self._seed, chunk), size)
+            )
             placed = zip(map(Place, repeat(chunk), count()), mixes, strict=False)
             left = (p for p in placed if p[0].number >= done and p[0] not in job.skip)
             # Many at a time: built, translated and judged by turns, each would
@@ -205,12 +199,6 @@ class Scout:
                     self._heartbeat.beat(place)  # a spec class, too, may end this process
                     self._session.prepare(scenario)
                 yield from batch
-
-    def _built(self, chunk: int, *, record: bool = False) -> Iterator[tuple[list[int], Scenario]]:
-        """The choices, if they are to be noted, and mixes of a chunk."""
-        choices = SeededChoices(self._seed, chunk)
-        layouts = 1 if chunk < FRESH else _LAYOUTS
-        return self._space.stream(choices, layouts=layouts, record=record)
 
     def _report(self, last: Place | None) -> None:
         self._send(Progress(self._tally, last))
@@ -264,7 +252,8 @@ class Scout:
 
     def _rebuild(self, place: Place) -> tuple[list[int], Scenario]:
         """The choices of the mix at `place`, and the mix."""
-        return next(islice(self._built(place.chunk, record=True), place.number, None))
+        mixes = built(self._space, self._seed, place.chunk, record=True)
+        return next(islice(mixes, place.number, None))
 
     def shrink(self, place: Place, digest: str) -> Finding | None:
         """The minimal finding of that fingerprint, from the mix at `place`.
@@ -303,43 +292,9 @@ class Scout:
         return self._finding(first, original)
 
     def _plainest(self, shrunk: Scenario, still_broken: Broken, deadline: float) -> Scenario:
-        """The simplest mix with the same violation that further starts lead to.
-
-        Shrinking goes downhill from where it starts: from a mix shaped like a
-        certain model it may end in an odd corner. Small random mixes are
-        other starts, until none is simpler.
-        """
-
-        def broken(scenario: Scenario) -> Violation | None:
-            return still_broken(scenario) if time.monotonic() < deadline else None
-
-        dialect = self._dialect
-        shrunk = simplified(shrunk, broken, dialect)
-        for _ in range(_RESTARTS):
-            most_layers = len(shrunk) - is_plain(shrunk, dialect)
-            recorded = self._small_start(broken, most_layers) if most_layers else None
-            if recorded is None:
-                break
-            other = self._shrunk(recorded, broken, most_layers, deadline)
-            other = other and simplified(other, broken, dialect)
-            if other is None or complexity(other) >= complexity(shrunk):
-                break
-            shrunk = other
-        return shrunk
-
-    def _small_start(self, broken: Broken, most_layers: int) -> list[int] | None:
-        """The choices of a mix of at most so many layers with the violation, if one turns up."""
-        for number in range(_RESTART_MIXES):
-            choices = SeededChoices(number)
-            choices.record()
-            mix = self._space.build(choices.choose, most_layers)
-            if broken(mix) is not None:
-                return choices.recorded
-        return None
+        return plainest(self._space, self._dialect, shrunk, still_broken, deadline)
 
     def _shrunk(
         self, recorded: list[int], broken: Broken, most_layers: int, deadline: float
     ) -> Scenario | None:
-        mixes = self._space.strategy(most_layers)
-        found = shrink(recorded, mixes, broken, seconds=deadline - time.monotonic())
-        return found and found[0]
+        return from_choices(self._space, recorded, broken, most_layers, deadline)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 import psutil
 
 from kvfuzz.engine.isolate import died
-from kvfuzz.engine.messages import Fault, Finished, Heartbeat, Job, Loaded, Message, decode
+from kvfuzz.engine.messages import Fault, Finished, Heartbeat, Job, Loaded, Message, Request, decode
 from kvfuzz.engine.places import Place
 from kvfuzz.outcomes import Crash
 
@@ -63,16 +64,26 @@ class Worker:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        line = memoryview(msgspec.json.encode(self.job) + b"\n")
-        with contextlib.suppress(BrokenPipeError):
-            while line:  # a signal can cut a write short
-                line = line[self._process.stdin.write(line) :]
+        self._write(self.job)
         os.set_blocking(self._process.stdout.fileno(), False)
         self._buffer = b""
         self._count = 0
         self._moved = time.monotonic()
         self._loaded_size: int | None = None
         self._grown = 0  # bytes over that, when the count was last seen to move
+
+    def _write(self, what: Job | Request) -> None:
+        assert self._process.stdin is not None
+        line = memoryview(msgspec.json.encode(what) + b"\n")
+        with contextlib.suppress(BrokenPipeError):
+            while line:  # a signal can cut a write short
+                line = line[self._process.stdin.write(line) :]
+
+    def send(self, request: Request) -> None:
+        """Ask something of a worker whose job is to answer."""
+        if not self.done:
+            self._moved = time.monotonic()  # until now it had nothing to say
+            self._write(request)
 
     @property
     def place(self) -> Place | None:
@@ -142,6 +153,11 @@ class Worker:
         """Whether the target was loaded."""
         return self._loaded_size is not None
 
+    def fileno(self) -> int:
+        """What its messages come on."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
     def end(self) -> None:
         """End the process and all that it forked, if it has not ended."""
         if not self.done:
@@ -159,6 +175,11 @@ class Worker:
 def pause() -> None:
     """Wait a moment for workers to get on."""
     time.sleep(0.02)
+
+
+def listen(workers: Iterable[Worker]) -> None:
+    """Wait a moment, or until one of the workers says something; none of them may be done."""
+    select.select([worker.fileno() for worker in workers], [], [], 0.02)
 
 
 def run_to_end(worker: Worker) -> Iterator[Message]:

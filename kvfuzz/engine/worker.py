@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
+from queue import SimpleQueue
 from typing import BinaryIO
 
 import msgspec
 
+from kvfuzz.engine.answering import answer
 from kvfuzz.engine.calls import Watch
 from kvfuzz.engine.enumerator import Enumerator
 from kvfuzz.engine.messages import (
+    AnswerJob,
     Fault,
     Finished,
     FuzzJob,
@@ -48,30 +50,37 @@ def _claim_output() -> BinaryIO:
     return messages
 
 
-def _end_with_parent() -> None:
-    """End this process and what it forks as soon as the run that started it is gone.
+def _listen() -> tuple[bytes, SimpleQueue[bytes]]:
+    """The first line of standard input, and where further ones will come.
 
-    The run keeps the other end of standard input open for as long as it is
-    there. A planner's loop neither sees that nor writes to a closed pipe.
+    Ends this process and what it forks as soon as the run that started it is
+    gone: it keeps the other end open for as long as it is there. A planner's
+    loop neither sees that nor writes to a closed pipe.
     """
-    lifeline = os.dup(0)
+    lines = os.fdopen(os.dup(0), "rb")
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
+    first = lines.readline()
+    further: SimpleQueue[bytes] = SimpleQueue()
 
-    def wait() -> None:
-        os.read(lifeline, 1)
+    def listen() -> None:
+        for line in lines:
+            further.put(line)
         os.killpg(0, signal.SIGKILL)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=listen, daemon=True).start()
+    return first, further
 
 
-def work(job: Job, target: Target, out: BinaryIO) -> None:
+def work(job: Job, target: Target, out: BinaryIO, requests: SimpleQueue[bytes]) -> None:
     """Do one job with a loaded target."""
 
     def send(message: Message) -> None:
         out.write(msgspec.json.encode(message) + b"\n")
         out.flush()
 
+    if isinstance(job, AnswerJob):
+        answer(job, target, requests, send)
     never_set = space_of(job.surface, target.dialect).never_set
     config = config_of(target, job.surface)
     send(Loaded(target.version, target.surfaces, never_set, config))
@@ -111,11 +120,11 @@ def main() -> None:
     """Read the job from standard input and do it."""
     # The terminal sends Ctrl-C to every process of the run; its parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Job)
-    _end_with_parent()
+    line, requests = _listen()
+    job = msgspec.json.decode(line, type=Job)
     out = _claim_output()
     try:
-        work(job, load(job.target, job.surface), out)
+        work(job, load(job.target, job.surface), out, requests)
     except KvfuzzError as error:
         out.write(msgspec.json.encode(Fault(str(error))) + b"\n")
     except (HarnessFault, Exception) as error:

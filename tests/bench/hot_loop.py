@@ -29,8 +29,9 @@ from unittest import mock
 from kvfuzz.engine.calls import Watch
 from kvfuzz.engine.messages import FuzzJob, Heartbeat
 from kvfuzz.engine.places import CHUNK, Place
-from kvfuzz.engine.scout import FRESH, Scout
+from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import CALLS_AGAIN_SHARE, Session, Tally
+from kvfuzz.engine.stream import FRESH
 from kvfuzz.findings import fingerprint
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import layers as layouts

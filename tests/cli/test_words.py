@@ -22,7 +22,7 @@ def test_version(invoke: Invoke):
     assert invoke("--version") == Result(0, f"kvfuzz {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["run", "verify", "replay", "list", "explain", "show"])
+@pytest.mark.parametrize("command", ["run", "verify", "diff", "replay", "list", "explain", "show"])
 def test_every_command_has_help_with_examples(invoke: Invoke, command: str):
     result = invoke(command, "--help")
     assert result.code == 0
@@ -34,7 +34,7 @@ def test_every_command_has_help_with_examples(invoke: Invoke, command: str):
 def test_help_names_commands_and_exit_codes(invoke: Invoke):
     result = invoke("--help")
     assert result.code == 0
-    for word in ("run", "verify", "replay", "list", "explain", "show", "130, 143"):
+    for word in ("run", "verify", "diff", "replay", "list", "explain", "show", "130, 143"):
         assert word in result.out
     assert "--install-completion" in result.out
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from kvfuzz.engine.messages import FuzzJob, Heartbeat, Message, Shrunk, Violated
 from kvfuzz.engine.places import CHUNK, Place
-from kvfuzz.engine.scout import FRESH, Scout
+from kvfuzz.engine.scout import Scout
 from kvfuzz.engine.session import Session
+from kvfuzz.engine.stream import FRESH
 from kvfuzz.reference import group_and_unify_kv_cache_specs as reference
 from kvfuzz.strategies.builders import stream
 from kvfuzz.strategies.choices import SeededChoices
