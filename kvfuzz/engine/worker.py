@@ -123,8 +123,10 @@ def main() -> None:
     line, requests = _listen()
     job = msgspec.json.decode(line, type=Job)
     out = _claim_output()
+    # What answers requests may be asked on any surface.
+    surface = "config" if isinstance(job, AnswerJob) else job.surface
     try:
-        work(job, load(job.target, job.surface), out, requests)
+        work(job, load(job.target, surface), out, requests)
     except KvfuzzError as error:
         out.write(msgspec.json.encode(Fault(str(error))) + b"\n")
     except (HarnessFault, Exception) as error:
