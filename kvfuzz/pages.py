@@ -83,6 +83,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         catalogue: What open specs it can be told.
         layouts: Names of the physical layouts that it can be told, the
             plain one first.
+        functions: Function of an engine's planner -> the module that it is
+            in, of those that it has.
     """
 
     rules: PageRules
@@ -90,6 +92,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     quant_modes: frozenset[str]
     catalogue: Catalogue = {}
     layouts: tuple[str, ...] = ()
+    functions: dict[str, str] = {}
 
     def lacks(self, spec: LayerSpec) -> str | None:
         """Why `spec` cannot be expressed in this dialect, or None if it can."""

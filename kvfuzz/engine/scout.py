@@ -245,8 +245,8 @@ class Scout:
         """The finding with its reproduction, if the target is vLLM's and it fails there."""
         if finding is None or not speaks_of(self._session.target.uri):
             return finding
-        text = reproduction(finding, self._dialect.catalogue)
-        if text is None or not fails(text):
+        text = reproduction(finding, self._dialect)
+        if text is None or not fails(text, finding):
             return finding
         return msgspec.structs.replace(finding, reproduction=text)
 

@@ -62,7 +62,7 @@ class RefusalSaysWhyViolation(Violation):
 
 
 #: A name of a setting or field: words joined by underscores or dashes, or in capitals.
-_SETTING = re.compile(r"--?[a-z]+|\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z]+(?:_[A-Z]+)+\b")
+SETTING = re.compile(r"--?[a-z]+|\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z]+(?:_[A-Z]+)+\b")
 
 
 @invariant(
@@ -78,7 +78,7 @@ def refusal_says_why(trial: Trial) -> None:
     """Judge the message."""
     assert isinstance(trial.outcome, Refusal)
     message = trial.outcome.message
-    if _SETTING.search(message) or any(name in message for name in trial.pages):
+    if SETTING.search(message) or any(name in message for name in trial.pages):
         return
     raise RefusalSaysWhyViolation(
         symptom="names nothing",

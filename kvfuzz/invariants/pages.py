@@ -42,8 +42,8 @@ def pages_compatible(trial: Trial) -> None:
                 continue
             judged = given
             own = trial.pages.get(layer)
-            if own is None:
-                continue  # a foreign layer is `partition`'s business
+            if own is None or not given.kind:
+                continue  # a foreign layer is `partition`'s business, a removed one `pure`'s
             if given.page_size_padded or given.alignment:
                 continue  # what its data takes is not known
             # A state takes what it takes; other pages hold something of each token.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from kvfuzz.catalogue import Catalogue, FieldForm, KindForm
+from kvfuzz.catalogue import Catalogue
 from kvfuzz.findings import Finding
-from kvfuzz.reproduction.text import LINE, beginning, opening
+from kvfuzz.reproduction.specs import call, class_names
+from kvfuzz.reproduction.text import beginning, opening
 from kvfuzz.specs import OpenSpec
 
 #: Invariant -> the test's statements after `specs` is built.
@@ -39,12 +40,12 @@ def merge_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     check = _CHECKS.get(finding.invariant)
     if check is None:
         return None
-    specs = [spec for _, spec in finding.scenario]
-    assert all(isinstance(spec, OpenSpec) for spec in specs)
-    kinds = {spec.kind: catalogue[spec.kind] for spec in specs}
+    specs = [spec for _, spec in finding.scenario if isinstance(spec, OpenSpec)]
+    assert len(specs) == len(finding.scenario)
     copies = "import copy\n\n" if "copy." in check else ""
-    names = sorted({kind.name for kind in kinds.values()} | enums(specs, catalogue))
-    torch = "import torch\n\n" if "torch." in (made := _made(specs, catalogue)) else ""
+    names = sorted(class_names(specs, catalogue))
+    made = "".join(f"        {call(spec, catalogue[spec.kind], 9, 8)},\n" for spec in specs)
+    torch = "import torch\n\n" if "torch." in made else ""
     return (
         f"{opening(finding)}{copies}{torch}"
         f"from vllm.v1.kv_cache_interface import {', '.join(names)}\n\n\n"
@@ -52,37 +53,3 @@ def merge_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
         f"    specs = [\n{made}    ]"
         f"{check}"
     )
-
-
-def _made(specs: list[Any], catalogue: Catalogue) -> str:
-    return "".join(f"        {call(spec, catalogue[spec.kind])},\n" for spec in specs)
-
-
-def enums(specs: list[Any], catalogue: Catalogue) -> set[str]:
-    """Names of the enumerations that the source of these specs needs."""
-    return {
-        form.enum
-        for spec in specs
-        for name, _ in spec.fields
-        if (form := catalogue[spec.kind].fields[name]).enum
-    }
-
-
-def call(spec: OpenSpec, kind: KindForm) -> str:
-    """The source of a spec, as an entry of a list or call in a function's body."""
-    given = [f"{name}={_value(value, kind.fields[name])}" for name, value in spec.fields]
-    line = f"{kind.name}({', '.join(given)})"
-    if len(line) + 9 <= LINE:
-        return line
-    return f"{kind.name}(\n" + "".join(f"            {part},\n" for part in given) + "        )"
-
-
-def _value(value: Any, form: FieldForm) -> str:
-    """The value as Python source: never other than a literal or a known name."""
-    if form.type == "dtype":
-        return f"torch.{value}" if str(value).isidentifier() else repr(value)
-    if form.type == "dtypes":
-        return f"({', '.join(f'torch.{part}' for part in value)},)"
-    if form.type == "name":
-        return f"{form.enum}[{str(value).upper()!r}]"
-    return repr(value)

@@ -7,7 +7,7 @@ from typing import Final
 
 from kvfuzz.catalogue import Catalogue
 from kvfuzz.findings import Finding
-from kvfuzz.reproduction.merge import call, enums
+from kvfuzz.reproduction.specs import call, class_names
 from kvfuzz.reproduction.text import beginning, opening
 from kvfuzz.specs import OpenSpec, open_spec
 
@@ -78,8 +78,7 @@ def page_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
     check = _check(finding, spec, catalogue)
     if check is None:
         return None
-    kind = catalogue[spec.kind]
-    names = sorted({kind.name} | enums([spec], catalogue))
+    names = sorted(class_names([spec], catalogue))
     made = f"    spec = {_built(spec, catalogue)}"
     standard = [name for name in ("copy", "dataclasses", "typing") if f"{name}." in check]
     third = [name for name in ("msgspec", "torch") if f"{name}." in made + check]
@@ -95,7 +94,7 @@ def page_reproduction(finding: Finding, catalogue: Catalogue) -> str | None:
 
 def _built(spec: OpenSpec, catalogue: Catalogue) -> str:
     """The source of a spec, a field a line if they are many."""
-    return call(spec, catalogue[spec.kind]).replace("\n    ", "\n")
+    return call(spec, catalogue[spec.kind], 13)
 
 
 def _check(finding: Finding, spec: OpenSpec, catalogue: Catalogue) -> str | None:

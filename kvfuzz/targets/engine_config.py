@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from kvfuzz.planner_config import PlannerConfig
+from kvfuzz.settings import LAYOUT, Returns, settings_of
 from kvfuzz.targets.base import Unreachable
 from kvfuzz.targets.standalone import StandInUsed
 
@@ -30,22 +31,6 @@ class Part:
             f"The planner read {self._part}.{name}, of which kvfuzz's stand-in for an engine's "
             "config knows nothing."
         )
-
-
-class _Speculative(Part):
-    """How an engine speculates: with hidden states of the target, as eagle and mtp do."""
-
-    method: str
-    num_speculative_tokens: int
-
-    def use_eagle(self) -> bool:
-        return True
-
-    def use_eagle_block_drop(self) -> bool:
-        return True
-
-    def use_multi_module_mtp(self) -> bool:
-        return self.method == "mtp" and self.num_speculative_tokens > 1
 
 
 def layouts_of(interface: ModuleType) -> tuple[str, ...]:
@@ -83,48 +68,16 @@ class StandInConfigs:
         if config.mamba_cache_mode == "all" and not self._keeps_all:
             raise Unreachable("its engine has no mamba_cache_mode 'all'")
         layout = self._layouts.get(config.layout or next(iter(self._layouts), ""))
-        speculative = None
-        lookahead = 0
-        if config.speculative_method is not None:
-            speculative = _Speculative(
-                "speculative_config",
-                method=config.speculative_method,
-                num_speculative_tokens=config.num_speculative_tokens,
-            )
-            lookahead = config.num_speculative_tokens if speculative.use_multi_module_mtp() else 1
-        return Part(
-            "vllm_config",
-            model_config=Part(
-                "model_config",
-                max_model_len=config.max_model_len,
-                original_max_model_len=-1 if config.auto_fit else config.max_model_len,
-                hf_config=Part("hf_config", model_type="fuzzed"),
-                supports_kv_cache_grouping=False,
-            ),
-            cache_config=Part(
-                "cache_config",
-                mamba_cache_mode=config.mamba_cache_mode,
-                num_gpu_blocks_override=config.num_gpu_blocks_override,
-                enable_prefix_caching=True,
-                prefix_cache_retention_interval=None,
-                get_resolved_kv_cache_layout=lambda: layout,
-            ),
-            parallel_config=Part(
-                "parallel_config",
-                decode_context_parallel_size=config.decode_context_parallel_size,
-                prefill_context_parallel_size=1,
-                tensor_parallel_size=config.decode_context_parallel_size,
-            ),
-            scheduler_config=Part(
-                "scheduler_config",
-                disable_hybrid_kv_cache_manager=not config.hybrid_manager,
-                max_num_batched_tokens=config.max_num_batched_tokens,
-                max_num_encoder_input_tokens=config.max_num_batched_tokens,
-            ),
-            attention_config=Part("attention_config", hisparse_config=None),
-            device_config=Part("device_config", device_type="cpu"),
-            speculative_config=speculative,
-            kv_transfer_config=None,
-            num_prefill_lookahead_tokens=lookahead,
-            max_in_flight_tokens=config.concurrent_batches * config.max_num_batched_tokens,
-        )
+        settings = settings_of(config)
+        part, name = LAYOUT
+        settings[part][name] = Returns(layout)
+        return _made("vllm_config", settings)
+
+
+def _made(name: str, value: Any) -> Any:
+    """The object that a setting is: a part, a method, or a plain value."""
+    if isinstance(value, dict):
+        return Part(name, **{key: _made(key, inner) for key, inner in value.items()})
+    if isinstance(value, Returns):
+        return lambda: value.value
+    return value

@@ -170,6 +170,7 @@ class VllmTarget:
                 for kind, entry in self._open.items()
             },
             layouts=layouts_of(interface),
+            functions=self._planner.functions,
         )
         if self._functions:
             self._check_rules()

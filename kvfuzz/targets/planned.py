@@ -81,8 +81,15 @@ class EnginePlanner:
         look: Callable[[Any], OpenSpec],
         page: Callable[[Any], int],
     ) -> None:
+        #: Function -> name of the module that it is in, of those that there are.
+        self.functions: dict[str, str] = {}
+
         def function(name: str) -> Any:
-            return next((f for m in modules if callable(f := getattr(m, name, None))), None)
+            for module in modules:
+                if callable(found := getattr(module, name, None)):
+                    self.functions[name] = module.__name__
+                    return found
+            return None
 
         self._get_groups = function("get_kv_cache_groups")
         self._get_configs = function("get_kv_cache_configs")

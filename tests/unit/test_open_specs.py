@@ -157,9 +157,9 @@ def _finding(invariant: str, spec: OpenSpec) -> Finding:
 
 
 def test_the_text_of_a_reproduction():
-    catalogue = merging.target_of().dialect.catalogue
+    dialect = merging.target_of().dialect
     spec = open_spec("full_attention", {**PLAIN, "mode": "half"})
-    assert reproduction(_finding("nothing-lost", spec), catalogue) == (
+    assert reproduction(_finding("nothing-lost", spec), dialect) == (
         '"""A layer\'s spec in the plan is the one that it had, but for its block size, padding\n'
         'and a promotion that makes it keep its whole context."""\n'
         "\n"
@@ -177,15 +177,15 @@ def test_the_text_of_a_reproduction():
         "            block_size=16,\n"
         "            dtype=torch.float32,\n"
         "            head_size=64,\n"
-        "            mode=Mode['HALF'],\n"
+        '            mode=Mode["HALF"],\n'
         "        ),\n"
         "    ]\n"
         "    assert type(specs[0]).merge(specs) == specs[0]\n"
     )
-    states = reproduction(_finding("pure", STATES), catalogue)
+    states = reproduction(_finding("pure", STATES), dialect)
     assert states is not None
     assert "import copy\n" in states
-    assert "dtypes=(torch.bfloat16, torch.int8,)" in states
+    assert "dtypes=(torch.bfloat16, torch.int8)" in states
     assert "shapes=((4, 64), (8,))" in states
 
 

@@ -46,7 +46,7 @@ def _finding(invariant: str, symptom: str, expected: str, **fields: Any) -> Find
     )
 
 
-CATALOGUE = paging.target_of().dialect.catalogue
+DIALECT = paging.target_of().dialect
 PADDED = _finding(
     "page-size-arithmetic",
     "full_attention padding dropped",
@@ -57,7 +57,7 @@ PADDED = _finding(
 
 
 def test_the_text_of_a_reproduction():
-    assert reproduction(PADDED, CATALOGUE) == (
+    assert reproduction(PADDED, DIALECT) == (
         '"""A page takes the bytes of its data, and no more than the padding and alignment\n'
         'that its spec asks for."""\n'
         "\n"
@@ -74,7 +74,7 @@ def test_the_text_of_a_reproduction():
         "        block_size=16,\n"
         "        dtype=torch.float16,\n"
         "        head_size=64,\n"
-        "        kv_quant_mode=Mode['INT8_PER_TOKEN_HEAD'],\n"
+        '        kv_quant_mode=Mode["INT8_PER_TOKEN_HEAD"],\n'
         "        num_kv_heads=2,\n"
         "        page_size_padded=20000,\n"
         "    )\n"
@@ -144,7 +144,7 @@ WRONG: list[tuple[Finding, dict[str, Any]]] = [
 def test_a_reproduction_fails_on_its_bug_only(
     finding: Finding, wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    text = reproduction(finding, CATALOGUE)
+    text = reproduction(finding, DIALECT)
     assert text is not None
     ast.parse(text)
     for name in ("vllm", "vllm.v1"):
@@ -152,15 +152,15 @@ def test_a_reproduction_fails_on_its_bug_only(
     for members, failing in (({}, False), (wrong, True)):
         classes = paging.interface_of(**members)
         monkeypatch.setitem(sys.modules, "vllm.v1.kv_cache_interface", classes)
-        assert fails(text) is failing
+        assert fails(text, finding) is failing
 
 
 def test_every_invariant_of_the_surface_has_a_form():
     shown = {finding.invariant for finding, _ in WRONG} | {"deterministic"}
     assert shown == {rule.id for rule in invariants_of("page")}
     finding = _finding("deterministic", "full_attention", "the same answer twice")
-    text = reproduction(finding, CATALOGUE)
+    text = reproduction(finding, DIALECT)
     assert text is not None
     assert text.endswith("assert all(spec.page_size_bytes == first for _ in range(9))\n")
     unknown = _finding("page-size-scales", "full_attention copied", "")
-    assert reproduction(unknown, CATALOGUE) is None
+    assert reproduction(unknown, DIALECT) is None

@@ -7,12 +7,14 @@ import sys
 from dataclasses import dataclass
 from types import ModuleType
 
+import msgspec
 import pytest
 import torch  # noqa: F401 - so that the forks in which reproductions run need not load it
 
 from kvfuzz.engine.verify import fails
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import get_invariant, invariants_of
+from kvfuzz.pages import FULL_DIALECT
 from kvfuzz.reproduction import reproduction
 from kvfuzz.specs import LayerSpec, MLAAttentionSpec, Scenario, SlidingWindowMLASpec
 
@@ -113,33 +115,37 @@ def test_every_rule_of_the_packer_has_a_reproduction():
 
 @pytest.mark.parametrize("invariant", WRONG)
 def test_it_fails_on_the_bug_and_on_nothing_else(vllm: pytest.MonkeyPatch, invariant: str):
-    text = reproduction(_finding(invariant), {})
+    finding = _finding(invariant, got="KeyError in group_and_unify_kv_cache_specs: x")
+    text = reproduction(finding, FULL_DIALECT)
     assert text is not None
     _plan_with(vllm, WRONG[invariant])
-    assert fails(text)
+    assert fails(text, finding)
     _plan_with(vllm, GROUPED if invariant in ("partition", "single-page-size") else CORRECT)
-    assert not fails(text)
+    assert not fails(text, finding)
 
 
 @pytest.mark.parametrize(
     "body", ["__import__('signal').raise_signal(9)", "[None for _ in iter(int, 1)]"]
 )
 def test_a_planner_that_never_returns_fails(vllm: pytest.MonkeyPatch, body: str):
-    text = reproduction(_finding("plan-or-refusal"), {})
+    finding = _finding("plan-or-refusal")
+    text = reproduction(finding, FULL_DIALECT)
     assert text is not None
     _plan_with(vllm, body)
-    assert fails(text)
+    assert fails(text, msgspec.structs.replace(finding, symptom="time-out"))
+    assert not fails(text, finding)  # it was to raise something
 
 
 def test_a_test_that_does_not_come_to_the_planner_does_not_fail(vllm: pytest.MonkeyPatch):
     _plan_with(vllm, WRONG["uniform-is-none"])
     lacking = {"a": MLAAttentionSpec(**{**_fields(MIX["a"]), "compress_ratio": 4})}
-    text = reproduction(_finding("uniform-is-none", lacking), {})
+    finding = _finding("uniform-is-none", lacking)
+    text = reproduction(finding, FULL_DIALECT)
     assert text is not None
     assert "compress_ratio=4" in text
-    assert not fails(text)  # the stand-in has no such field
+    assert not fails(text, finding)  # the stand-in has no such field
     vllm.delitem(sys.modules, "vllm.v1.core.kv_cache_utils")
-    assert not fails(text)
+    assert not fails(text, finding)
 
 
 def _fields(spec: LayerSpec) -> dict[str, object]:
@@ -147,7 +153,7 @@ def _fields(spec: LayerSpec) -> dict[str, object]:
 
 
 def test_the_text():
-    assert reproduction(_finding("uniform-is-none", got="2 groups"), {}) == (
+    assert reproduction(_finding("uniform-is-none", got="2 groups"), FULL_DIALECT) == (
         '"""If all layers have one page size, the packer returns None."""\n'
         "\n"
         '# uniform-is-none-00000000, found by kvfuzz on version 1"""\\nimport os.\n'
@@ -186,7 +192,7 @@ def test_the_text():
 def test_hostile_texts_stay_literals(invariant: str):
     evil = "'\"\"\"\n\r\x0c\u2028\\N{BULLET}'); import os; ('{orders}"
     mix = {evil: MLAAttentionSpec(**{**_fields(MIX["a"]), "cache_dtype_str": evil})}
-    text = reproduction(_finding(invariant, mix, got=evil), {})
+    text = reproduction(_finding(invariant, mix, got=evil), FULL_DIALECT)
     assert text is not None
     tree = ast.parse(text)
     imported = {
@@ -202,7 +208,7 @@ def test_hostile_texts_stay_literals(invariant: str):
 
 def test_a_quantisation_mode_is_named():
     mix = {"a": MLAAttentionSpec(**{**_fields(MIX["a"]), "kv_quant_mode": "nvfp4"})}
-    text = reproduction(_finding("plan-or-refusal", mix), {})
+    text = reproduction(_finding("plan-or-refusal", mix), FULL_DIALECT)
     assert text is not None
     assert "import KVQuantMode, MLAAttentionSpec\n" in text
     assert "new_mla_spec(kv_quant_mode=KVQuantMode['NVFP4'])" in text
