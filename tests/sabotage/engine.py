@@ -96,10 +96,14 @@ class MambaSpec(KVCacheSpec):
         states = zip(self.shapes, self.dtypes, strict=True)
         return sum(prod(shape) * dtype.itemsize for shape, dtype in states)
 
-    def blocks(self, vllm_config: Any) -> int:
+    def max_memory_usage_bytes(self, vllm_config: Any) -> int:
         if vllm_config.cache_config.mamba_cache_mode != "all":
-            return 1
-        return cdiv(vllm_config.model_config.max_model_len, self.block_size)
+            return self.page_size_bytes
+        length = vllm_config.model_config.max_model_len
+        return cdiv(length, self.block_size) * self.page_size_bytes
+
+    def blocks(self, vllm_config: Any) -> int:
+        return self.max_memory_usage_bytes(vllm_config) // self.page_size_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,7 +242,7 @@ class RefusesThreePages(Planner):
 
 #: Planner -> the one rule that must catch it, on each surface.
 SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
-    ForgetsCausality: (Caught("groups", "nothing-lost", "mla_attention changes causal", 150),),
+    ForgetsCausality: (Caught("groups", "nothing-lost", "mla_attention changes causal", 300),),
     JoinsWindows: (
         Caught("groups", "group-attributes-true", "sliding_window says sliding_window", 700),
     ),

@@ -11,6 +11,7 @@ import pytest
 from kvfuzz.engine.session import Session
 from kvfuzz.planner_config import PlannerConfig
 from kvfuzz.specs import Scenario, open_spec
+from kvfuzz.targets.base import Unreachable
 from kvfuzz.targets.engine_config import StandInConfigs, layouts_of
 from kvfuzz.targets.eras import adapt
 from kvfuzz.targets.standalone import StandInUsed
@@ -68,6 +69,13 @@ def test_each_setting_reaches_the_config():
     assert config.max_in_flight_tokens == 128
     without = StandInConfigs(ModuleType("interface")).make(PlannerConfig())
     assert without.cache_config.get_resolved_kv_cache_layout() is None
+
+
+def test_states_that_no_engine_of_the_target_keeps():
+    without = StandInConfigs(ModuleType("interface"))
+    with pytest.raises(Unreachable, match="mamba_cache_mode 'all'"):
+        without.make(PlannerConfig(mamba_cache_mode="all"))
+    assert without.make(PlannerConfig(mamba_cache_mode="align"))
 
 
 @pytest.mark.parametrize(
