@@ -112,7 +112,8 @@ def test_explain_an_invariant(invoke: Invoke):
         "source      A block of a group is one page of each of its layers, and a pool has\n"
         "            one page size.\n"
         "applies to  plans with groups\n"
-        "surfaces    pack\n",
+        "surfaces    pack\n"
+        "costs       silent wrong plan\n",
         "",
     )
 
