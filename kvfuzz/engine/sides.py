@@ -77,7 +77,7 @@ class Side:
         """
         for message in self.worker.messages():
             match message:
-                case Loaded(version, surfaces, _, dialect):
+                case Loaded(version, surfaces, dialect=dialect):
                     self.version, self.surfaces, self.dialect = version, surfaces, dialect
                     if self._opened is not None:
                         self.worker.send(self._opened)

@@ -124,7 +124,9 @@ def main() -> None:
     job = msgspec.json.decode(line, type=Job)
     out = _claim_output()
     try:
-        work(job, load(job.target, job.surface), out, requests)
+        # Which surfaces an AnswerJob is about is told later: all are made ready.
+        surface = "config" if isinstance(job, AnswerJob) else job.surface
+        work(job, load(job.target, surface), out, requests)
     except KvfuzzError as error:
         out.write(msgspec.json.encode(Fault(str(error))) + b"\n")
     except (HarnessFault, Exception) as error:
