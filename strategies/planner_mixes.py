@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from kvfuzz.catalogue import Catalogue, FieldForm
-from kvfuzz.planner_config import PLAIN_CONFIG, PlannerConfig
+from kvfuzz.planner_config import PLAIN_CONFIG, MambaCacheMode, PlannerConfig
 from kvfuzz.specs import DTYPE_BYTES, OpenSpec, Scenario, Value, open_spec
 from kvfuzz.strategies.choices import Choose
 from kvfuzz.strategies.layers import MOST_LAYERS
@@ -72,6 +72,7 @@ _CHANGED: Final = (0, 0, 0, 0, 0, 0, 0, 1, 1, 2)
 #: Bytes of a state layer that is like none of the geometry.
 _STATES: Final = ((16, 16), (3, 1024), (32, 128, 128), (8, 64, 128), (1,))
 
+_STATE_MODES: Final[tuple[MambaCacheMode, ...]] = (*("none",) * 5, *("align",) * 4, "all")
 #: Ranks that share a context.
 _SHARING: Final = (1, 1, 1, 1, 1, 2, 4)
 _LENGTHS: Final = (4096, 256, 65536, 1024, 131072, 17, 128, 1)
@@ -206,7 +207,7 @@ def _config(choose: Choose, layouts: tuple[str, ...], *, shared_context: bool) -
         max_num_batched_tokens=_BATCHES[choose(0, len(_BATCHES) - 1)],
         decode_context_parallel_size=sharing[choose(0, len(sharing) - 1)],
         concurrent_batches=choose(1, 2),
-        mamba_cache_mode=("none", "none", "align", "all")[choose(0, 3)],
+        mamba_cache_mode=_STATE_MODES[choose(0, len(_STATE_MODES) - 1)],
     )
 
 

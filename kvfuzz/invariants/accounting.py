@@ -171,10 +171,12 @@ class BoundedOverheadViolation(Violation):
         "groups for each distinct spec."
     ),
     source="Memory that a grouping wastes is context or concurrency that an engine lacks.",
-    applies_to="plans for one rank",
+    applies_to="plans for one rank of an engine that lets windows free their blocks",
     surfaces=("config",),
     severity="waste",
-    applies=lambda trial: _allocated(trial) and len(_ranks(trial)) == 1,
+    applies=lambda trial: (
+        _allocated(trial) and len(_ranks(trial)) == 1 and trial.scenario.config.hybrid_manager
+    ),
 )
 def bounded_overhead(trial: Trial) -> None:
     """Judge need and number of groups."""
@@ -208,7 +210,12 @@ def bounded_overhead(trial: Trial) -> None:
             layers=tuple(trial.pages),
             groups=groups,
         )
-    width, least = _best_width(groups, rank.needed)
+    width, least = _best_width(
+        groups,
+        rank.needed,
+        most_groups=_GROUPS_A_SPEC * len(specs),
+        least_width=max(1, trial.scenario.drafts),
+    )
     if width and need > _WIDER * least:
         raise BoundedOverheadViolation(
             symptom="another width",
@@ -219,11 +226,14 @@ def bounded_overhead(trial: Trial) -> None:
         )
 
 
-def _best_width(groups: tuple[Group, ...], needed: tuple[int, ...]) -> tuple[int, int]:
+def _best_width(
+    groups: tuple[Group, ...], needed: tuple[int, ...], *, most_groups: int, least_width: int
+) -> tuple[int, int]:
     """The number of layers a group that takes the fewest bytes, and these; (0, 0) if unknown.
 
     Known of groups of one spec and one page size each: any number of layers of a
-    spec can share a group, and a block has room for the widest group.
+    spec can share a group, and a block has room for the widest group. Draft
+    layers are to share one, and not every number makes few enough groups.
     """
     if len({page for group in groups for page in group.pages}) != 1:
         return 0, 0
@@ -235,11 +245,13 @@ def _best_width(groups: tuple[Group, ...], needed: tuple[int, ...]) -> tuple[int
         layers[group.terms.shared] += len(group.layers)
         blocks[group.terms.shared] = taken
     page = groups[0].pages[0]
+    widths = sorted({-(-n // k) for n in layers.values() for k in range(1, n + 1)})
     costs = (
         (page * width * sum(-(-n // width) * blocks[spec] for spec, n in layers.items()), width)
-        for width in sorted({-(-n // k) for n in layers.values() for k in range(1, n + 1)})
+        for width in widths
+        if width >= least_width and sum(-(-n // width) for n in layers.values()) <= most_groups
     )
-    least, width = min(costs)
+    least, width = min(costs, default=(0, 0))
     return width, least
 
 
