@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -53,6 +53,10 @@ class _Native(msgspec.Struct, frozen=True, gc=False):
     native: Any
     state: Any
     page: int
+
+
+#: An object that a call is given, and the spec that it is, or is a copy of.
+_Object: TypeAlias = tuple[Any, _Native]
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -196,6 +200,7 @@ class Session:
         if layout is not None and layout not in self.target.dialect.layouts:
             return Answer(NotExpressible(f"no layout {layout}")), {}
         used: dict[int, _Native] = {}
+        objects: list[_Object] = []
         kept = self._natives.get
         another = self.target.another
         apart = self._apart
@@ -215,18 +220,22 @@ class Session:
                 used[id(spec)] = entry
             else:
                 taken = apart
-            mix[name] = another(entry.native) if taken else entry.native
+                if not apart:
+                    mix[name] = entry.native
+                    pages[name] = entry.page
+                    continue
+            native = another(entry.native) if taken else entry.native
+            objects.append((native, entry))
+            mix[name] = native
             pages[name] = entry.page
         if self._isolate:
-            return self._isolated(scenario, mix, used), pages
-        return self._call(scenario, mix, used), pages
+            return self._isolated(scenario, mix, objects), pages
+        return self._call(scenario, mix, objects), pages
 
-    def _isolated(
-        self, scenario: Scenario, mix: dict[str, Any], used: dict[int, _Native]
-    ) -> Answer:
+    def _isolated(self, scenario: Scenario, mix: dict[str, Any], objects: list[_Object]) -> Answer:
         def work() -> bytes:
             try:
-                return msgspec.json.encode(self._call(scenario, mix, used))
+                return msgspec.json.encode(self._call(scenario, mix, objects))
             except HarnessFault as fault:
                 return _FAULT + str(fault).encode()
 
@@ -237,7 +246,7 @@ class Session:
             raise HarnessFault(data.removeprefix(_FAULT).decode())
         return msgspec.json.decode(data, type=Answer)
 
-    def _call(self, scenario: Scenario, mix: dict[str, Any], used: dict[int, _Native]) -> Answer:
+    def _call(self, scenario: Scenario, mix: dict[str, Any], objects: list[_Object]) -> Answer:
         """Once this returns, nothing raises CallStopped any more."""
         watch = self._watch
         before = mix.copy()
@@ -251,8 +260,8 @@ class Session:
                 answer = self.target.call(self.surface, mix, scenario)
                 # It may be a generator, and so the planner's own code still.
                 blame = partial(unusable_answer, answer)
-                changed = self._changes(before, mix, used)
-                pages = {} if changed else {id(entry.native): entry.page for entry in used.values()}
+                changed = self._changes(before, mix, objects)
+                pages = {} if changed else {id(native): entry.page for native, entry in objects}
                 outcome = self.target.normalise(self.surface, answer, mix, pages)
             finally:
                 if watch is not None:
@@ -266,16 +275,16 @@ class Session:
         except BaseException as error:  # whatever else a planner raises is an outcome
             outcome = blame(error)
         if type(outcome) is not Plan:
-            changed = self._changes(before, mix, used)
+            changed = self._changes(before, mix, objects)
         return Answer(outcome, changed)
 
     def _changes(
-        self, before: dict[str, Any], mix: dict[str, Any], used: dict[int, _Native]
+        self, before: dict[str, Any], mix: dict[str, Any], objects: list[_Object]
     ) -> str | None:
         changed = None
         state = self.target.state
-        for entry in used.values():
-            if state(entry.native) != entry.state:
+        for native, entry in objects:
+            if state(native) != entry.state:
                 # Never hand the spoilt object to another mix.
                 self._natives.pop(entry.spec, None)
                 changed = f"a spec of kind {entry.spec.kind} had other field values"

@@ -62,7 +62,7 @@ class RefusalSaysWhyViolation(Violation):
 
 
 #: A name of a setting or field: words joined by underscores or dashes, or in capitals.
-SETTING = re.compile(r"--?[a-z]+|\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z]+(?:_[A-Z]+)+\b")
+SETTING = re.compile(r"--[a-z]+|\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z]+(?:_[A-Z]+)+\b")
 
 
 @invariant(
