@@ -20,7 +20,8 @@ class Surface(NamedTuple):
 
 SURFACES = {
     "pack": Surface(
-        "group_and_unify_kv_cache_specs: which MLA layers share a packed group, or None",
+        "group_and_unify_kv_cache_specs, later _get_packed_kv_cache_groups: which MLA layers share "
+        "a packed group, or None",
         open_specs=False,
     ),
     "groups": Surface("get_kv_cache_groups: which layers share a group, a page and a block table"),

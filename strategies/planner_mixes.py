@@ -72,7 +72,7 @@ _CHANGED: Final = (0, 0, 0, 0, 0, 0, 0, 1, 1, 2)
 #: Bytes of a state layer that is like none of the geometry.
 _STATES: Final = ((16, 16), (3, 1024), (32, 128, 128), (8, 64, 128), (1,))
 
-_STATE_MODES: Final[tuple[MambaCacheMode, ...]] = (*("none",) * 5, *("align",) * 4, "all")
+_STATE_MODES: Final[tuple[MambaCacheMode, ...]] = (*("none",) * 12, *("align",) * 7, "all")
 #: Ranks that share a context.
 _SHARING: Final = (1, 1, 1, 1, 1, 2, 4)
 _LENGTHS: Final = (4096, 256, 65536, 1024, 131072, 17, 128, 1)

@@ -101,8 +101,6 @@ def _alike(trial: Trial, other: Outcome) -> bool:
         return False
     if other.partition == trial.outcome.partition:
         return True
-    if trial.surface == "pack":  # packs by sizes, and so has no need to tell them apart by place
-        return False
     specs = trial.scenario.specs()
     return _by_spec(trial.outcome, specs) == _by_spec(other, specs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import ModuleType
 from typing import Any, Final
@@ -21,6 +21,7 @@ from kvfuzz.catalogue import KindForm
 from kvfuzz.errors import TargetError
 from kvfuzz.outcomes import Group, Plan, Terms
 from kvfuzz.pages import Dialect, PageRules, page_size_bytes
+from kvfuzz.planner_config import PlannerConfig
 from kvfuzz.specs import (
     DTYPE_BYTES,
     QUANT_MODES,
@@ -41,8 +42,11 @@ _CLASS_NAMES: Final = {
     "mla_attention": "MLAAttentionSpec",
     "sliding_window_mla": "SlidingWindowMLASpec",
 }
-#: Surface -> name of its function in vllm/v1/core/kv_cache_utils.py.
-_FUNCTION_NAMES: Final = {"pack": "group_and_unify_kv_cache_specs"}
+#: The surface of the packer, and its functions' names: until 0.28 of the specs
+#: alone, from 0.29 on of the engine's config and the specs.
+_PACK: Final = "pack"
+_PACK_SPECS: Final = "group_and_unify_kv_cache_specs"
+_PACK_FOR_ENGINE: Final = "_get_packed_kv_cache_groups"
 
 #: The surfaces of the spec classes themselves.
 _MERGE: Final = "merge"
@@ -91,6 +95,21 @@ def _holds_fields_only(cls: type) -> bool:
         for base in cls.__mro__
         for value in vars(base).values()
     )
+
+
+def _packer(
+    modules: Sequence[ModuleType], configs: Configs, layouts: tuple[str, ...]
+) -> Callable[[dict[str, Any]], Any] | None:
+    """The planner's function that packs, of the specs alone; None if it has none."""
+    for module in modules:
+        if callable(pack := getattr(module, _PACK_SPECS, None)):
+            return pack  # type: ignore[no-any-return]
+    packing = next((layout for layout in layouts if layout.startswith("B")), None)
+    for module in modules:
+        pack = getattr(module, _PACK_FOR_ENGINE, None)
+        if callable(pack) and packing is not None:
+            return functools.partial(pack, configs.make(PlannerConfig(layout=packing)))
+    return None
 
 
 class _SpecClass:
@@ -142,22 +161,22 @@ class VllmTarget:
         named = {mode.name.lower(): mode for mode in modes} if modes is not None else {}
         self._modes = {name: named[name] for name in QUANT_MODES if name in named}
         self._dtypes = {name: getattr(torch, name) for name in DTYPE_BYTES}
-        self._functions = {
-            surface: getattr(utils, name)
-            for surface, name in _FUNCTION_NAMES.items()
-            if callable(getattr(utils, name, None)) and len(self._classes) == len(_CLASS_NAMES)
-        }
+        modules = [module for module in (planning, utils) if module is not None]
+        layouts = layouts_of(interface)
         self._planner = EnginePlanner(
             interface,
-            [module for module in (planning, utils) if module is not None],
+            modules,
             configs or StandInConfigs(interface),
             self._look,
             _own_page_size,
         )
+        packs = len(self._classes) == len(_CLASS_NAMES)
+        #: A function of the specs, if there is one that packs.
+        self._pack = _packer(modules, self._planner.configs, layouts) if packs else None
         self._own_pages = OwnPages(self._look, _own_page_size)
         planner_surfaces = self._planner.surfaces if self._open else ()
         self.surfaces = (
-            *self._functions,
+            *([_PACK] if self._pack else []),
             *planner_surfaces,
             *([_MERGE, _PAGE] if self._open else []),
         )
@@ -169,10 +188,10 @@ class VllmTarget:
                 kind: KindForm(entry.cls.__name__, entry.forms)
                 for kind, entry in self._open.items()
             },
-            layouts=layouts_of(interface),
+            layouts=layouts,
             functions=self._planner.functions,
         )
-        if self._functions:
+        if self._pack:
             self._check_rules()
 
     def config_of(self, surface: str) -> str:
@@ -216,7 +235,8 @@ class VllmTarget:
             return type(natives[0]).merge(natives)
         if surface in self._planner.surfaces:
             return self._planner.call(surface, specs, scenario)
-        return self._functions[surface](specs)
+        assert self._pack is not None
+        return self._pack(specs)
 
     def normalise(
         self, surface: str, answer: Any, specs: Mapping[str, Any], pages: Mapping[int, int]
@@ -239,7 +259,8 @@ class VllmTarget:
         sizes = dict(pages)  # the answer keeps its specs alive, so that ids are unique
         groups = []
         for group in answer:
-            layers = getattr(group, "kv_cache_specs", None)
+            # From 0.29 on the specs are in the one that the group has.
+            layers = getattr(getattr(group, "kv_cache_spec", group), "kv_cache_specs", None)
             if not isinstance(layers, dict):
                 raise TypeError(f"a group must hold a dict of specs, got {type(group).__name__}")
             names = tuple(layers)

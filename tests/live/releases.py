@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: All that have the surface `pack`.
+#: All of them.
 RELEASES = (
     "0.20.0",
     "0.20.1",
@@ -18,7 +18,9 @@ RELEASES = (
     "0.27.0",
     "0.27.1",
     "0.28.0",
+    "0.29.0",
+    "0.30.0",
+    "0.31.0",
+    "0.32.0",
+    "0.33.0",
 )
-
-#: Later ones.
-NEWER = ("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
