@@ -129,11 +129,13 @@ class Plan(msgspec.Struct, frozen=True, tag="plan", gc=False, omit_defaults=True
         ranks: What each rank allocates, if the surface plans that.
         max_model_len: Tokens of the longest request that it plans for, if
             the surface says.
+        facts: What the plan says of itself by yes or no, and is so on any rank.
     """
 
     groups: tuple[Group, ...] | None
     ranks: tuple[Rank, ...] = ()
     max_model_len: int = 0
+    facts: tuple[str, ...] = ()
 
     @property
     def partition(self) -> frozenset[frozenset[str]] | None:

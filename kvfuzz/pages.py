@@ -83,6 +83,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         catalogue: What open specs it can be told.
         layouts: Names of the physical layouts that it can be told, the
             plain one first.
+        facts: What its plan for an engine says of itself by yes or no.
         functions: Function of an engine's planner -> the module that it is
             in, of those that it has.
     """
@@ -92,6 +93,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     quant_modes: frozenset[str]
     catalogue: Catalogue = {}
     layouts: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     functions: dict[str, str] = {}
 
     def lacks(self, spec: LayerSpec) -> str | None:
@@ -122,6 +124,7 @@ def common_dialect(one: Dialect, other: Dialect) -> Dialect:
         quant_modes=one.quant_modes & other.quant_modes,
         catalogue=common_catalogue(one.catalogue, other.catalogue),
         layouts=tuple(layout for layout in one.layouts if layout in other.layouts),
+        facts=tuple(fact for fact in one.facts if fact in other.facts),
     )
 
 

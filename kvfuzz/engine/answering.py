@@ -40,7 +40,9 @@ class _Surface:
     def __init__(self, opened: Open, job: AnswerJob, target: Target, watch: Watch) -> None:
         self._session = Session(target, opened.surface, watch=watch, limits=job.limits)
         self._forking = Session(target, opened.surface, isolate=True, limits=job.limits)
-        self._replier = Replier(opened.dialect.catalogue, target.dialect.catalogue)
+        self._replier = Replier(
+            opened.dialect.catalogue, target.dialect.catalogue, opened.dialect.facts
+        )
         self._space = space_of(opened.surface, opened.dialect)
 
     def _reply(self, session: Session, scenario: Scenario) -> Reply | None:

@@ -21,6 +21,7 @@ ASPECTS: Final = {
     "drafts": "which groups are marked as a draft model's",
     "need": "bytes of one longest request, all ranks together",
     "capacity": "blocks of a rank, or the longest request planned for",
+    "facts": "what the plan says of itself by yes or no, as whether new blocks must be zeroed",
 }
 
 
@@ -61,7 +62,7 @@ def differences(one: Reply, other: Reply, names: Names) -> tuple[Difference, ...
         return (_refusal(one, other, names),)
     if not one.planned:
         return ()
-    for compare in (_groups, _kinds, _geometry, _pages, _drafts, _need, _capacity):
+    for compare in (_groups, _kinds, _geometry, _pages, _drafts, _need, _capacity, _facts):
         if found := tuple(dict.fromkeys(compare(one, other, names))):
             return found
     return ()
@@ -173,6 +174,12 @@ def _capacity(one: Reply, other: Reply, names: Names) -> Iterator[Difference]:
     if mine != theirs:
         how = _more("more", "blocks", sum(mine), sum(theirs), names)
         yield Difference("capacity", how, _all_kinds(one))
+
+
+def _facts(one: Reply, other: Reply, names: Names) -> Iterator[Difference]:
+    for fact in sorted(set(one.facts) ^ set(other.facts)):
+        # Of whatever kinds: it follows from what the plan has in common or not.
+        yield Difference("facts", f"{fact} in {names[fact in other.facts]}")
 
 
 def _more(more: str, what: str, mine: int, theirs: int, names: Names) -> str:

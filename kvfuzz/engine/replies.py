@@ -80,6 +80,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         groups: The groups.
         ranks: What each rank allocates, if the surface plans that.
         max_model_len: Tokens of the longest request planned for, if it says.
+        facts: What the plan says of itself, of what both can say.
     """
 
     outcome: str
@@ -90,6 +91,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     groups: tuple[Gathered, ...] = ()
     ranks: tuple[Memory, ...] = ()
     max_model_len: int = 0
+    facts: tuple[str, ...] = ()
 
     @property
     def planned(self) -> bool:
@@ -108,9 +110,11 @@ class Replier:
     Args:
         catalogue: What both targets have of open specs.
         own: What this one has.
+        facts: What plans of both say of themselves.
     """
 
-    def __init__(self, catalogue: Catalogue, own: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, own: Catalogue, facts: tuple[str, ...] = ()) -> None:
+        self._facts = facts
         self._catalogue = catalogue
         self._own = own
         self._kept: dict[OpenSpec, Fields] = {}
@@ -132,6 +136,7 @@ class Replier:
             groups=self._gathered(scenario, outcome.groups or ()),
             ranks=tuple(map(_memory, outcome.ranks)),
             max_model_len=outcome.max_model_len,
+            facts=tuple(fact for fact in self._facts if fact in outcome.facts),
         )
 
     def _gathered(self, scenario: Scenario, groups: tuple[Group, ...]) -> tuple[Gathered, ...]:

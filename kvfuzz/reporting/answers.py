@@ -130,6 +130,7 @@ def answer_lines(reply: Reply, scenario: Scenario) -> list[str]:
         )
     if reply.max_model_len:
         lines.append(f"longest request: {reply.max_model_len:,} tokens")
+    lines += [f"says: {fact}" for fact in reply.facts]
     return lines
 
 
@@ -277,4 +278,5 @@ def _reply_to_json(reply: Reply) -> dict[str, Any]:
         ],
         "ranks": [msgspec.structs.asdict(rank) for rank in reply.ranks],
         "max_model_len": reply.max_model_len,
+        "facts": list(reply.facts),
     }

@@ -190,6 +190,7 @@ class VllmTarget:
             },
             layouts=layouts,
             functions=self._planner.functions,
+            facts=self._planner.facts,
         )
         if self._pack:
             self._check_rules()

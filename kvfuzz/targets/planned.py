@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -100,6 +101,8 @@ class EnginePlanner:
         self._look = look
         self._page = page
         self._kept: dict[Any, _Seen] = {}
+        #: What a config says of itself by yes or no: properties of its class.
+        self.facts = _facts(getattr(interface, "KVCacheConfig", None))
         found = {"groups": self._get_groups, "config": self._get_configs}
         #: Which surfaces it has.
         self.surfaces = tuple(surface for surface, f in found.items() if f is not None)
@@ -173,7 +176,8 @@ class EnginePlanner:
         model.max_model_len += 1
         longer = [sum(_needed(config, answer.config)) for config in made]
         ranks = tuple(map(_rank, made, answer.memory, needed, longer))
-        return Plan(groups, ranks, length)
+        facts = tuple(fact for fact in self.facts if any(getattr(one, fact) for one in made))
+        return Plan(groups, ranks, length, facts)
 
     def _whole_groups(
         self, made: Sequence[Any], answer: Planned, specs: Mapping[str, Any]
@@ -268,6 +272,17 @@ class _Reading:
             blocks = _blocks(native, self._config)
             given = self._given[id(native)] = self.seen(native).look, blocks
         return given
+
+
+def _facts(cls: type | None) -> tuple[str, ...]:
+    """Names of a class's properties that are yes or no."""
+    getters = {
+        name: getattr(value, "fget", None) or getattr(value, "func", None)
+        for name, value in (vars(cls) if cls is not None else {}).items()
+        if isinstance(value, property | cached_property)
+    }
+    yes_or_no = (bool, "bool")
+    return tuple(n for n, f in getters.items() if f.__annotations__.get("return") in yes_or_no)
 
 
 def _by_rank(specs: dict[str, Any], scenario: Scenario) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from kvfuzz.engine.replay import case_item, replay
 from kvfuzz.surfaces import SURFACES
 from kvfuzz.targets.load import prepare
 from tests.bench.runs import KVFUZZ
-from tests.bench.zoo import BUGS, OUT_OF_REACH, Bug
+from tests.bench.zoo import BUGS, BY_DIFF, OUT_OF_REACH, Bug
 
 
 def witness(bug: Bug, folder: Path) -> Path:
@@ -75,6 +75,25 @@ def searched(release: str, minutes: float, jobs: int, seed: int, folder: Path) -
     }
 
 
+def differ(one: str, other: str, surface: str, words: str, options: argparse.Namespace) -> str:
+    """What `kvfuzz diff` of two releases says of a difference that has these words."""
+    with tempfile.TemporaryDirectory() as name:
+        report = Path(name, "report.json")
+        run = subprocess.run(
+            [
+                KVFUZZ, "diff", f"vllm=={one}", f"vllm=={other}", "--surface", surface,
+                "--budget", f"{options.minutes * 60:.0f}s", "--seed", str(options.seed),
+                "--json", str(report),
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if run.returncode > 1:
+            sys.exit(run.stderr)
+        found = msgspec.json.decode(report.read_bytes())["differences"]
+    layers = [len(d["scenario"]["mix"]) for d in found if words in d["how"]]
+    return f"found, {min(layers)} layers" if layers else "not found"
+
+
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("releases", nargs="*", metavar="RELEASE")
@@ -106,8 +125,10 @@ def main(words: Sequence[str]) -> None:
                     f"{bug.id:36} {release:8} {hit:34} {seconds:7.1f}  {layers} ({most}){mark}",
                     flush=True,
                 )
-    confirmed = len(bugs) + len(OUT_OF_REACH)
-    print(f"{found} of {len(bugs)} found, no larger than known; of all {confirmed} confirmed:")
+    if not options.releases:
+        for name, (one, other, surface, words) in BY_DIFF.items():
+            print(f"{name:36} {one}, {other}: {differ(one, other, surface, words, options)}")
+    print(f"{found} of {len(bugs)} found by `run`, no larger than known")
     for name, why in OUT_OF_REACH.items():
         print(f"  out of reach: {name}: {why}")
 

@@ -338,11 +338,25 @@ BUGS = (
     Bug("caller's dict rewritten", "", "0.33.0", "groups", ("pure",), [full(), window()], _OFF),
 )
 
+#: Confirmed bugs that are a difference of two releases: what `kvfuzz diff` of these shows.
+BY_DIFF = {
+    "mixed precision counted anew (#49696)": (
+        "0.26.0",
+        "0.27.1",
+        "config",
+        "needs_kv_cache_zeroing",
+    ),
+    "MLA's mix refused, layers outermost": (
+        "0.28.0",
+        "0.29.0",
+        "groups",
+        "refused by vllm==0.29.0",
+    ),
+}
+
 #: Confirmed bugs that no surface of kvfuzz reaches, and why.
 OUT_OF_REACH = {
-    "ranks list other layouts (#54703's neighbour #54710)": "resolve_kv_cache_layout is no surface",
-    "mixed precision counted anew (#49696)": "a property that changes from release to release",
+    "ranks list other layouts (#54710)": "resolve_kv_cache_layout is no surface",
     "tiny windows billed for a whole batch (#54703)": "the bill is what a batch in flight can hold",
     "shapes given as lists": "against the field's own annotation",
-    "V4's mix refused without blocks outermost": "a difference of two releases: `kvfuzz diff`",
 }
