@@ -191,7 +191,11 @@ class OpenSpec(
         """The value of a field; None if it is not given."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return dict(self.fields).get(name)
+        # They are few, and this is asked of each layer.
+        for field, value in self.fields:
+            if field == name:
+                return value
+        return None
 
 
 def open_spec(kind: str, fields: Mapping[str, Value]) -> OpenSpec:

@@ -279,11 +279,11 @@ def bounded_never_dearer(trial: Trial) -> None:
         if group.terms is None:
             continue
         members = zip(group.layers, group.terms.given, group.terms.own_blocks, strict=True)
-        judged = None
+        judged: set[int] = set()
         for layer, given, blocks in members:
-            if given is judged:
+            if id(given) in judged:
                 continue
-            judged = given
+            judged.add(id(given))
             if not given.block_size or not (given.sliding_window or given.attention_chunk_size):
                 continue
             whole = -(-length // given.block_size)

@@ -36,11 +36,11 @@ def pages_compatible(trial: Trial) -> None:
         members = zip(
             group.layers, group.pages, group.terms.given, group.terms.planned, strict=True
         )
-        judged = None
+        judged: set[int] = set()
         for layer, page, given, made in members:
-            if given is made or given is judged:
+            if given is made or id(given) in judged:
                 continue
-            judged = given
+            judged.add(id(given))
             own = trial.pages.get(layer)
             if own is None or not given.kind:
                 continue  # a foreign layer is `partition`'s business, a removed one `pure`'s

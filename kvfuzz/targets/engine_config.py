@@ -16,6 +16,11 @@ from kvfuzz.settings import LAYOUT, Returns, settings_of
 from kvfuzz.targets.base import Unreachable
 from kvfuzz.targets.standalone import StandInUsed
 
+# Configs kept: bounds memory.
+_KEPT: Final = 4096
+#: The parts that planners write into: each call has its own.
+_WRITTEN: Final = ("model_config", "cache_config")
+
 
 class Part:
     """A part of a config: the attributes that it was given, and no others."""
@@ -59,19 +64,38 @@ class StandInConfigs:
         layouts = getattr(interface, "KVCacheLayout", None) or ()
         self._layouts = {layout.name: layout for layout in layouts}
         self._keeps_all = _keeps_all(interface)
+        self._kept: dict[PlannerConfig, Part] = {}
 
     def warm_up(self) -> None:
         """Nothing takes long."""
 
     def make(self, config: PlannerConfig) -> Any:
         """A new config object; planners write into it."""
+        kept = self._kept.get(config)
+        if kept is None:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            kept = self._kept[config] = self._made(config)
+        made = _copied(kept)
+        for part in _WRITTEN:
+            vars(made)[part] = _copied(getattr(kept, part))
+        return made
+
+    def _made(self, config: PlannerConfig) -> Part:
         if config.mamba_cache_mode == "all" and not self._keeps_all:
             raise Unreachable("its engine has no mamba_cache_mode 'all'")
         layout = self._layouts.get(config.layout or next(iter(self._layouts), ""))
         settings = settings_of(config)
         part, name = LAYOUT
         settings[part][name] = Returns(layout)
-        return _made("vllm_config", settings)
+        made: Part = _made("vllm_config", settings)
+        return made
+
+
+def _copied(part: Part) -> Part:
+    copied = object.__new__(Part)
+    vars(copied).update(vars(part))
+    return copied
 
 
 def _made(name: str, value: Any) -> Any:

@@ -256,6 +256,7 @@ class _Reading:
         self._planner = planner
         self._config = config
         self._seen: dict[int, _Seen] = {}
+        self._blocks: dict[int, int] = {}
         self._given: dict[int, tuple[OpenSpec, int]] = {id(None): (_NOTHING.look, 0)}
 
     def seen(self, native: Any) -> _Seen:
@@ -269,8 +270,12 @@ class _Reading:
         """A spec as it was given: what it held, and the blocks of one longest request."""
         given = self._given.get(id(native))
         if given is None:
-            blocks = _blocks(native, self._config)
-            given = self._given[id(native)] = self.seen(native).look, blocks
+            # By what it holds: layers that are alike have an object each.
+            look = self.seen(native).look
+            blocks = self._blocks.get(id(look))
+            if blocks is None:
+                blocks = self._blocks[id(look)] = _blocks(native, self._config)
+            given = self._given[id(native)] = look, blocks
         return given
 
 
