@@ -23,12 +23,16 @@ from kvfuzz.targets.load import Prepared
 
 
 class Item(msgspec.Struct, frozen=True):
-    """Something to replay: a case, its scenario, and the ledger's entry for it if it has one."""
+    """Something to replay: a case, its scenario, and the ledger's entry for it if it has one.
+
+    `also` holds the entry's further witnesses.
+    """
 
     name: str
     case: Case
     scenario: Scenario
     known: KnownFinding | None
+    also: tuple[Scenario, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def known_item(known: KnownFinding) -> Item:
     """The ledger entry's witness as an item."""
-    return Item(known.entry.id, known.entry, known.witness, known)
+    return Item(known.entry.id, known.entry, known.witness, known, known.also)
 
 
 def case_item(path: Path) -> Item:
@@ -108,6 +112,13 @@ def _observation(case: Case, outcome: Outcome, findings: Sequence[Finding]) -> O
             return "holds"
 
 
+def _decisive(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of the verdicts of several witnesses the first that violates, or else that was asked."""
+    violating = (verdict for verdict in verdicts if verdict.observation == "violates")
+    asked = (verdict for verdict in verdicts if verdict.observation != "not-expressible")
+    return next(violating, None) or next(asked, verdicts[0])
+
+
 def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[Verdict]:
     """Replay items of one surface on one target, in order.
 
@@ -127,10 +138,12 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
             findings=findings,
         )
 
-    scenarios = [item.scenario for item in items]
+    scenarios = [scenario for item in items for scenario in (item.scenario, *item.also)]
     worker = Worker(ReplayJob(target=prepared, surface=surface, scenarios=scenarios))
     version = config = ""
     left = iter(items)
+    item: Item | None = None
+    told: list[Verdict] = []  # of the item at hand
     for message in run_to_end(worker):
         match message:
             case Loaded(version, surfaces, _, config):
@@ -138,8 +151,12 @@ def replay(prepared: Prepared, surface: str, items: Sequence[Item]) -> Iterator[
                     lacking = NotExpressible(f"{prepared.uri} has no surface {surface}")
                     yield from (verdict(item, lacking, ()) for item in left)
             case Replayed(outcome, findings):
-                yield verdict(next(left), outcome, findings)
+                item = item or next(left)
+                told.append(verdict(item, outcome, findings))
+                if len(told) > len(item.also):
+                    yield _decisive(told)
+                    item, told = None, []
             case Fault(text):
                 raise TargetError(text)
-    if next(left, None) is not None:
+    if item is not None or next(left, None) is not None:
         raise TargetError(f"The worker of {prepared.uri} ended before all cases were replayed.")

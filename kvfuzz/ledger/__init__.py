@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from kvfuzz.cases import Case, read_case
+from kvfuzz.cases import Case, WireScenario, read_case, scenario_from_wire
 from kvfuzz.errors import UsageError
 from kvfuzz.files import write_atomically
 from kvfuzz.specs import Scenario, scenario_to_json
@@ -42,8 +42,11 @@ class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
         reason: A key of REASONS.
         explanation: Why, in a sentence or two, from reading the release's source.
         reference: Where upstream speaks of it, or "".
-        observed: Release -> what the witness did there, with the fingerprint
-            of this entry. Its planner was loaded alone.
+        also: Further witnesses, for releases on which those before show nothing:
+            one rule, broken in one way, may have several roots over the releases.
+        observed: Release -> what the witnesses did there, with the fingerprint
+            of this entry: that of the first that violates, or else of the first
+            that can be told. Its planner was loaded alone.
         real_config: The same of releases that were really installed, with the
             config that their engine makes. `not-expressible`: it makes none such.
     """
@@ -52,16 +55,18 @@ class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason
     explanation: str
     reference: str = ""
+    also: list[WireScenario] = msgspec.field(default_factory=list)
     observed: dict[str, Observation] = msgspec.field(default_factory=dict)
     real_config: dict[str, Observation] = msgspec.field(default_factory=dict)
 
 
 class KnownFinding(msgspec.Struct, frozen=True):
-    """A ledger entry, its witness decoded, and the file that holds it."""
+    """A ledger entry, its witnesses decoded, and the file that holds it."""
 
     entry: Entry
     witness: Scenario
     path: Path
+    also: tuple[Scenario, ...] = ()
 
     def observed(self, version: str, *, real_config: bool = False) -> Observation | None:
         """What `version` did with the witness, None if that was not recorded."""
@@ -122,7 +127,8 @@ def ledger() -> tuple[KnownFinding, ...]:
         entry, witness = read_case(path, Entry)
         if entry.id != path.stem or not entry.id.endswith(entry.fingerprint[:8]):
             raise UsageError(f"{path.name} must be named after its id, {entry.id}.")
-        known.append(KnownFinding(entry, witness, path))
+        also = (scenario_from_wire(wire, entry.surface, path.name) for wire in entry.also)
+        known.append(KnownFinding(entry, witness, path, tuple(also)))
     return tuple(known)
 
 
@@ -150,7 +156,9 @@ def write_entry(known: KnownFinding, **observations: dict[str, Observation]) -> 
         seen = stated[field]
         stated[field] = {release: seen[release] for release in sorted(seen, key=Version)}
     data: dict[str, Any] = {
-        **{field: value for field, value in stated.items() if value not in ("", {})},
+        **{field: value for field, value in stated.items() if value not in ("", {}, [])},
         "scenario": scenario_to_json(known.witness),
     }
+    if known.also:
+        data["also"] = [scenario_to_json(scenario) for scenario in known.also]
     write_atomically(known.path, msgspec.json.format(msgspec.json.encode(data)) + b"\n")

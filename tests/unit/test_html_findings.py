@@ -65,7 +65,7 @@ def test_a_known_finding_says_why_and_replays_by_its_ledger_id(page: BeautifulSo
     article = _finding(page, "known-single-page-size-0810dc85")
     assert text_of(article.find(class_="known")).startswith(
         "A group of sliding-window MLA layers holds several page sizes (upstream means it: its own "
-        "code relies on it; 0.20.0-0.28.0; not-expressible from 0.29.0)."
+        "code relies on it; 0.20.0-0.33.0)."
     )
     assert article.pre.string == (
         "kvfuzz replay single-page-size-0810dc85 --target vllm==0.25.1 --target vllm==0.28.0"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kvfuzz.engine.session import Session
 from kvfuzz.findings import finding_id
 from kvfuzz.invariants import get_invariant
-from kvfuzz.ledger import Entry, KnownFinding, Observation, find_expected, ledger
+from kvfuzz.ledger import Entry, KnownFinding, Observation, find_expected, ledger, write_entry
 from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.targets.base import NeutralTarget
 from tests.live.releases import RELEASES
@@ -88,3 +89,12 @@ class TestEntries:
 
 def test_fingerprints_are_distinct():
     assert len({known.entry.fingerprint for known in KNOWN}) == len(KNOWN) == 172
+
+
+def test_further_witnesses_are_read_and_written(tmp_path: Path):
+    known = next(known for known in KNOWN if known.also)
+    assert known.witness not in known.also
+    assert {len(s) > 0 for s in known.also} == {True}
+    moved = msgspec.structs.replace(known, path=tmp_path / known.path.name)
+    write_entry(moved)
+    assert moved.path.read_bytes() == known.path.read_bytes()
