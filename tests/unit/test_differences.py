@@ -34,14 +34,14 @@ def _group(names: str, pages: int = 8, drafts: bool = False, **planned: OpenSpec
 def _plan(*groups: Group, blocks: int = 10, needed: int = 4, length: int = 100) -> Plan:
     places = (Place("a", 0, 0, 8),)
     rank = Rank((), blocks, (8 * blocks,), places, 1 << 20, (needed - 1, 1), needed)
-    return Plan(groups, (rank,), length)
+    return Plan(groups, (rank,), length, facts=("zeroed", "of_one_alone"))
 
 
 _PLAIN = (_group("ab"), _group("cd"))
 
 
 def _reply(outcome: Outcome, scenario: Scenario = _MIX, **own: Any) -> Reply:
-    reply = Replier(_CATALOGUE, {**_CATALOGUE, **own}).reply(scenario, outcome)
+    reply = Replier(_CATALOGUE, {**_CATALOGUE, **own}, ("zeroed",)).reply(scenario, outcome)
     assert reply is not None
     return reply
 
@@ -109,6 +109,10 @@ DIFFERENCES: dict[str, tuple[Outcome, Difference]] = {
     "length": (
         _plan(*_PLAIN, length=99),
         Difference("capacity", "longer requests in old", ("full", "window")),
+    ),
+    "a fact": (
+        msgspec.structs.replace(_plan(*_PLAIN), facts=()),
+        Difference("facts", "zeroed in old"),
     ),
 }
 
