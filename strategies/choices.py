@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from hypothesis import strategies as st
+
+_T = TypeVar("_T")
 
 #: Answers `choose(low, high)` with an integer from low to high, both included.
 Choose: TypeAlias = Callable[[int, int], int]
@@ -67,6 +69,28 @@ class SeededChoices:
 
         self.recorded = recorded
         self.choose = choose
+
+
+def pick(choose: Choose, values: Sequence[_T]) -> _T:
+    """One of some values, the first of which is the simplest."""
+    return values[choose(0, len(values) - 1)]
+
+
+def drawn(
+    choices: SeededChoices, build: Callable[[Choose], _T], *, record: bool = False
+) -> Iterator[tuple[list[int], _T]]:
+    """What a builder makes from the fast source, without end, each with its choices.
+
+    Args:
+        choices: The source.
+        build: The builder.
+        record: Whether to note choices.
+    """
+    while True:
+        if record:
+            choices.record()
+        made = build(choices.choose)
+        yield choices.recorded, made
 
 
 def replayed(recorded: Sequence[int]) -> Choose:

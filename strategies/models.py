@@ -10,16 +10,14 @@ choice of its own, of which the lowest answer changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from kvfuzz.catalogue import Catalogue, FieldForm
 from kvfuzz.specs import DTYPE_BYTES, OpenSpec, Value, open_spec
 from kvfuzz.strategies.architectures import ARCHITECTURES, DRAFTS, Architecture, Form
-from kvfuzz.strategies.choices import Choose
-
-_T = TypeVar("_T")
+from kvfuzz.strategies.choices import Choose, pick
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -167,7 +165,7 @@ def _padded(setup: _Setup, forms: tuple[Form, ...], way: str, drafts: int) -> _S
 def _odd(choose: Choose, spec: OpenSpec) -> OpenSpec:
     """The spec with one number halved or doubled; states are halved, so that padding holds them."""
     fields = dict(spec.fields)
-    name = _pick(choose, tuple(name for name in _ODD if name in fields))
+    name = pick(choose, tuple(name for name in _ODD if name in fields))
     value: Any = fields[name]
     if name == "shapes":
         fields[name] = tuple((max(1, part // 2), *rest) for part, *rest in value)
@@ -202,19 +200,15 @@ def _cut(model: Architecture, wanted: int, catalogue: Catalogue) -> tuple[Form, 
 
 def _drafts(choose: Choose, model: Architecture, catalogue: Catalogue) -> tuple[Form, ...]:
     """The layers of a draft model, if there is one."""
-    which = _pick(choose, _WHICH_DRAFT)
+    which = pick(choose, _WHICH_DRAFT)
     if not which:
         return ()
     if which == "own":
         forms = model.draft or tuple(form for form in model.pattern if not form.states)[-1:]
     else:
         forms = (DRAFTS[which],)
-    copies = 1 if which == "hidden" else _pick(choose, _DRAFT_LAYERS)
+    copies = 1 if which == "hidden" else pick(choose, _DRAFT_LAYERS)
     return copies * _able(forms, catalogue)
-
-
-def _pick(choose: Choose, values: tuple[_T, ...]) -> _T:
-    return values[choose(0, len(values) - 1)]
 
 
 def build_model(choose: Choose, *, catalogue: Catalogue) -> Model:
@@ -231,20 +225,20 @@ def build_model(choose: Choose, *, catalogue: Catalogue) -> Model:
         ValueError: It can be told of no layer of any model.
     """
     first = choose(0, len(ARCHITECTURES) - 1)
-    wanted = _pick(choose, _LAYERS)
+    wanted = pick(choose, _LAYERS)
     for model in ARCHITECTURES[first:] + ARCHITECTURES[:first]:
         layers = _cut(model, wanted, catalogue)
         if layers:
             break
     else:
         raise ValueError("the target has no kind of layer that a model has")
-    ranks = _pick(choose, _RANKS)
+    ranks = pick(choose, _RANKS)
     while not all(_divides(form, ranks) for form in set(layers)):
         ranks //= 2
-    setup = _Setup(ranks, _pick(choose, _BLOCKS), _pick(choose, _DTYPES))
+    setup = _Setup(ranks, pick(choose, _BLOCKS), pick(choose, _DTYPES))
     drafts = _drafts(choose, model, catalogue)
     if any(form.states for form in layers):
-        setup = _padded(setup, layers, _pick(choose, _PADDINGS), len(drafts))
+        setup = _padded(setup, layers, pick(choose, _PADDINGS), len(drafts))
 
     def said(forms: tuple[Form, ...]) -> list[OpenSpec]:
         specs: dict[Form, OpenSpec] = {}
@@ -255,7 +249,7 @@ def build_model(choose: Choose, *, catalogue: Catalogue) -> Model:
         return [specs[form] for form in forms]
 
     specs = said(layers)
-    if _pick(choose, _HAS_ODD):
+    if pick(choose, _HAS_ODD):
         place = choose(0, len(specs) - 1)
         specs[place] = _odd(choose, specs[place])
     return Model(model.name, (*specs, *said(drafts)), len(drafts))

@@ -7,12 +7,12 @@ from a list of names, so that a new field needs nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from kvfuzz.catalogue import Catalogue, FieldForm
 from kvfuzz.specs import Scenario, Value, open_spec
-from kvfuzz.strategies.choices import Choose, SeededChoices
+from kvfuzz.strategies.choices import Choose, pick
 from kvfuzz.strategies.factors import DTYPES
 
 #: Values of fields by name, simplest first; of a field that is not here, _INTS.
@@ -37,6 +37,8 @@ _KNOWN: Final[dict[str, tuple[Value, ...]]] = {
 }
 _INTS: Final = (1, 2, 4, 16, 64, 256, 1024)
 _TEXTS: Final = ("a", "other")
+#: Fields that say how many tokens one stored state stands for.
+_COMPRESSED: Final = ("compress_ratio", "tokens_per_state")
 #: Fields beyond the required ones: mostly one, so that each is seen for itself.
 _CHANGED: Final = (0, 1, 1, 1, 2, 2)
 #: Copies of the spec, a layer each.
@@ -66,8 +68,18 @@ def changes_of(forms: Mapping[str, FieldForm]) -> list[tuple[str, tuple[Value, .
     return found
 
 
-def _pick(choose: Choose, values: tuple[Value, ...]) -> Value:
-    return values[choose(0, len(values) - 1)]
+def one_dtype_a_state(fields: dict[str, Any]) -> None:
+    """Make the dtypes of a recurrent layer as many as its states."""
+    if "shapes" in fields and "dtypes" in fields:
+        dtypes = fields["dtypes"]
+        fields["dtypes"] = tuple(dtypes[i % len(dtypes)] for i in range(len(fields["shapes"])))
+
+
+def whole_states(fields: dict[str, Any]) -> None:
+    """Make a block hold whole states, each of which stands for so many tokens."""
+    states = max(fields.get(name) or 1 for name in _COMPRESSED)
+    if states > 1 and "block_size" in fields:
+        fields["block_size"] = states * -(-fields["block_size"] // states)
 
 
 def build_copies(choose: Choose, *, catalogue: Catalogue) -> Scenario:
@@ -78,33 +90,18 @@ def build_copies(choose: Choose, *, catalogue: Catalogue) -> Scenario:
         catalogue: What a target can be told; one kind at least.
     """
     kinds = list(catalogue)
-    kind = kinds[choose(0, len(kinds) - 1)]
+    kind = pick(choose, kinds)
     forms = catalogue[kind].fields
-    count = _LAYERS[choose(0, len(_LAYERS) - 1)]
+    count = pick(choose, _LAYERS)
     changes = changes_of(forms)
     fields: dict[str, Value] = {}
-    for _ in range(_CHANGED[choose(0, len(_CHANGED) - 1)]):
+    for _ in range(pick(choose, _CHANGED)):
         if changes:
-            name, values = changes[choose(0, len(changes) - 1)]
-            fields[name] = _pick(choose, values)
+            name, values = pick(choose, changes)
+            fields[name] = pick(choose, values)
     for name, form in forms.items():
         if form.required:
-            fields[name] = _pick(choose, values_of(name, form))
-    if "shapes" in fields and "dtypes" in fields:  # one dtype a state
-        shapes, dtypes = fields["shapes"], fields["dtypes"]
-        assert isinstance(shapes, tuple)
-        assert isinstance(dtypes, tuple)
-        fields["dtypes"] = tuple(dtypes[i % len(dtypes)] for i in range(len(shapes)))
+            fields[name] = pick(choose, values_of(name, form))
+    one_dtype_a_state(fields)
     spec = open_spec(kind, fields)
     return Scenario(tuple((f"layers.{i}", spec) for i in range(count)))
-
-
-def copies_stream(
-    choices: SeededChoices, *, catalogue: Catalogue, record: bool = False
-) -> Iterator[tuple[list[int], Scenario]]:
-    """Such mixes without end from the fast source, each with its choices if they are noted."""
-    while True:
-        if record:
-            choices.record()
-        mix = build_copies(choices.choose, catalogue=catalogue)
-        yield choices.recorded, mix

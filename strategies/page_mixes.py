@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from kvfuzz.catalogue import Catalogue, FieldForm
 from kvfuzz.specs import DTYPE_BYTES, Scenario, Value, open_spec
-from kvfuzz.strategies.choices import Choose
-from kvfuzz.strategies.open_mixes import changes_of, values_of
+from kvfuzz.strategies.choices import Choose, pick
+from kvfuzz.strategies.open_mixes import changes_of, one_dtype_a_state, values_of, whole_states
 
 #: Values of fields that make a page, simplest first; of others, those of `open_mixes`.
 _SIZES: Final[dict[str, tuple[Value, ...]]] = {
@@ -60,10 +60,6 @@ def _values(name: str, form: FieldForm, otherwise: tuple[Value, ...]) -> tuple[V
     return tuple(value for value in _SIZES.get(name, otherwise) if value != form.default)
 
 
-def _pick(choose: Choose, values: tuple[Value, ...]) -> Value:
-    return values[choose(0, len(values) - 1)]
-
-
 def build_page(choose: Choose, *, catalogue: Catalogue) -> Scenario:
     """One layer, of any kind in the catalogue.
 
@@ -72,34 +68,30 @@ def build_page(choose: Choose, *, catalogue: Catalogue) -> Scenario:
         catalogue: What a target can be told; one kind at least.
     """
     kinds = list(catalogue)
-    kind = kinds[choose(0, len(kinds) - 1)]
+    kind = pick(choose, kinds)
     forms = catalogue[kind].fields
     every = changes_of(forms)
     few = [change for change in every if change[0] in _PAGE]
     fields: dict[str, Value] = {}
-    for _ in range(_CHANGED[choose(0, len(_CHANGED) - 1)]):
+    for _ in range(pick(choose, _CHANGED)):
         changes = few if few and choose(0, 2) else every
         if changes:
-            name, values = changes[choose(0, len(changes) - 1)]
-            fields[name] = _pick(choose, _values(name, forms[name], values))
+            name, values = pick(choose, changes)
+            fields[name] = pick(choose, _values(name, forms[name], values))
     for name, form in forms.items():
         if form.required:
-            fields[name] = _pick(choose, _values(name, form, values_of(name, form)))
+            fields[name] = pick(choose, _values(name, form, values_of(name, form)))
     _make_sound(choose, fields)
     return Scenario((("layers.0", open_spec(kind, fields)),))
 
 
 def _make_sound(choose: Choose, fields: dict[str, Any]) -> None:
     """Make the fields agree with each other."""
-    if "shapes" in fields and "dtypes" in fields:  # one dtype a state
-        dtypes = fields["dtypes"]
-        fields["dtypes"] = tuple(dtypes[i % len(dtypes)] for i in range(len(fields["shapes"])))
-    states = fields.get("compress_ratio") or fields.get("tokens_per_state") or 1
-    if "block_size" in fields:
-        fields["block_size"] = states * -(-fields["block_size"] // states)
+    one_dtype_a_state(fields)
+    whole_states(fields)
     if "page_size_padded" in fields:
         enough = _enough(fields)
-        padded = enough + enough * _PADDINGS[choose(0, len(_PADDINGS) - 1)] // 8
+        padded = enough + enough * pick(choose, _PADDINGS) // 8
         alignment = fields.get("alignment") or 1
         fields["page_size_padded"] = alignment * -(-padded // alignment)
 

@@ -17,10 +17,10 @@ import msgspec
 from kvfuzz.catalogue import Catalogue, FieldForm
 from kvfuzz.planner_config import PLAIN_CONFIG, MambaCacheMode, PlannerConfig
 from kvfuzz.specs import DTYPE_BYTES, OpenSpec, Scenario, Value, open_spec
-from kvfuzz.strategies.choices import Choose
+from kvfuzz.strategies.choices import Choose, pick
 from kvfuzz.strategies.layers import MOST_LAYERS
 from kvfuzz.strategies.models import build_model
-from kvfuzz.strategies.open_mixes import changes_of, values_of
+from kvfuzz.strategies.open_mixes import changes_of, values_of, whole_states
 
 #: Kinds of which no layer hands a spec to a planner: an encoder-only layer has
 #: no cache, and the planner itself makes those of HiSparse.
@@ -35,9 +35,6 @@ _COMMON: Final = (
     "chunked_local_attention",
     "hidden_state_cache",
 )
-
-#: Fields that say how many tokens one stored state stands for.
-_COMPRESSED: Final = ("compress_ratio", "tokens_per_state")
 
 #: How many distinct specs a mix has.
 _SPECS: Final = (1, 2, 2, 2, 3, 3, 3, 4, 4, 5)
@@ -99,10 +96,6 @@ class _Geometry(msgspec.Struct, frozen=True):
         return 2 * self.block_size * self.num_kv_heads * self.head_size * element
 
 
-def _pick(choose: Choose, values: tuple[Value, ...]) -> Value:
-    return values[choose(0, len(values) - 1)]
-
-
 @lru_cache(maxsize=16)
 def _kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     """The kinds that a layer can have, common ones first and thrice."""
@@ -113,16 +106,16 @@ def _kinds(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _geometry(choose: Choose) -> _Geometry:
     return _Geometry(
-        _BLOCKS[choose(0, len(_BLOCKS) - 1)],
-        _HEADS[choose(0, len(_HEADS) - 1)],
-        _SIZES[choose(0, len(_SIZES) - 1)],
-        _DTYPES[choose(0, len(_DTYPES) - 1)],
+        pick(choose, _BLOCKS),
+        pick(choose, _HEADS),
+        pick(choose, _SIZES),
+        pick(choose, _DTYPES),
     )
 
 
 def _sized(choose: Choose, kind: str, base: _Geometry) -> dict[str, Value]:
     """The fields of a spec that make its page, by a ratio to the geometry's."""
-    times, through = _RATIOS[choose(0, len(_RATIOS) - 1)]
+    times, through = pick(choose, _RATIOS)
     where = choose(0, 2)
     block, heads, size = base.block_size, base.num_kv_heads, base.head_size
     if "mla" in kind:  # one vector a token, where others have a key and a value
@@ -138,7 +131,7 @@ def _sized(choose: Choose, kind: str, base: _Geometry) -> dict[str, Value]:
 
 def _state(choose: Choose, base: _Geometry) -> dict[str, Value]:
     """The fields of a state layer: one state, or two, whose bytes are like a page."""
-    times, through = _RATIOS[choose(0, len(_RATIOS) - 1)]
+    times, through = pick(choose, _RATIOS)
     like = choose(0, len(_STATES))
     element = DTYPE_BYTES[base.dtype]
     shape = (max(1, base.page * times // through // element),) if not like else _STATES[like - 1]
@@ -152,40 +145,39 @@ def _state(choose: Choose, base: _Geometry) -> dict[str, Value]:
 def _spec(choose: Choose, catalogue: Catalogue, base: _Geometry) -> OpenSpec:
     """A spec of any kind around the geometry."""
     kinds = _kinds(tuple(catalogue))
-    kind = kinds[choose(0, len(kinds) - 1)]
+    kind = pick(choose, kinds)
     forms = catalogue[kind].fields
     fields = _state(choose, base) if "shapes" in forms else _sized(choose, kind, base)
     for name, form in forms.items():
         if form.required and name not in fields:
             fields[name] = _required(choose, name, form)
-    for _ in range(_CHANGED[choose(0, len(_CHANGED) - 1)]):
-        changes = _changes(kind, forms)
+    for _ in range(pick(choose, _CHANGED)):
+        changes = _changes(forms)
         if changes:
-            name, values = changes[choose(0, len(changes) - 1)]
-            fields[name] = _pick(choose, values)
+            name, values = pick(choose, changes)
+            fields[name] = pick(choose, values)
             if name == "page_size_padded":
-                fields[name] = base.page + _PADDINGS[choose(0, len(_PADDINGS) - 1)] * base.page // 8
-    states = max(int(fields.get(name) or 1) for name in _COMPRESSED)  # type: ignore[arg-type]
-    if states > 1:  # a block holds whole states
-        fields["block_size"] = states * -(-int(fields["block_size"]) // states)  # type: ignore[arg-type]
+                fields[name] = base.page + pick(choose, _PADDINGS) * base.page // 8
+    whole_states(fields)
     return open_spec(kind, {name: value for name, value in fields.items() if name in forms})
 
 
 def _required(choose: Choose, name: str, form: FieldForm) -> Value:
     if name == "sliding_window":
-        return _WINDOWS[choose(0, len(_WINDOWS) - 1)]
+        return pick(choose, _WINDOWS)
     if name == "attention_chunk_size":
-        return _CHUNKS[choose(0, len(_CHUNKS) - 1)]
-    return _pick(choose, values_of(name, form))
+        return pick(choose, _CHUNKS)
+    return pick(choose, values_of(name, form))
 
 
+# By identity: a catalogue is one object for as long as it is searched with.
 _CHANGES: dict[int, tuple[Mapping[str, FieldForm], list[tuple[str, tuple[Value, ...]]]]] = {}
 
 
-def _changes(kind: str, forms: Mapping[str, FieldForm]) -> list[tuple[str, tuple[Value, ...]]]:
+def _changes(forms: Mapping[str, FieldForm]) -> list[tuple[str, tuple[Value, ...]]]:
     """The fields of a kind that may be set; marks, which are no part of a spec, are not."""
     kept = _CHANGES.get(id(forms))
-    if kept is None or kept[0] is not forms:
+    if kept is None:  # the forms are kept with it, so that no other ones get their id
         found = [change for change in changes_of(forms) if not forms[change[0]].mark]
         kept = _CHANGES[id(forms)] = forms, found
     return kept[1]
@@ -203,11 +195,11 @@ def _config(choose: Choose, layouts: tuple[str, ...], *, shared_context: bool) -
     return PlannerConfig(
         hybrid_manager=choose(0, 5) != 5,
         layout=layouts[layout - 1] if 0 < layout <= len(layouts) else None,
-        max_model_len=_LENGTHS[choose(0, len(_LENGTHS) - 1)],
-        max_num_batched_tokens=_BATCHES[choose(0, len(_BATCHES) - 1)],
-        decode_context_parallel_size=sharing[choose(0, len(sharing) - 1)],
+        max_model_len=pick(choose, _LENGTHS),
+        max_num_batched_tokens=pick(choose, _BATCHES),
+        decode_context_parallel_size=pick(choose, sharing),
         concurrent_batches=choose(1, 2),
-        mamba_cache_mode=_STATE_MODES[choose(0, len(_STATE_MODES) - 1)],
+        mamba_cache_mode=pick(choose, _STATE_MODES),
     )
 
 
@@ -218,16 +210,16 @@ def _memory(choose: Choose, config: PlannerConfig) -> PlannerConfig:
         case 0 | 1 | 2:
             return msgspec.structs.replace(config, auto_fit=auto_fit) if auto_fit else config
         case 3 | 4:
-            spare = _SPARE_BLOCKS[choose(0, len(_SPARE_BLOCKS) - 1)]
+            spare = pick(choose, _SPARE_BLOCKS)
             return msgspec.structs.replace(
                 config,
                 auto_fit=auto_fit,
                 # Auto-fit has something to do where there is less than the longest request takes.
                 spare_blocks=-spare if auto_fit else spare,
-                spare_bytes=_SPARE_BYTES[choose(0, len(_SPARE_BYTES) - 1)],
+                spare_bytes=pick(choose, _SPARE_BYTES),
             )
         case _:
-            override = _OVERRIDES[choose(0, len(_OVERRIDES) - 1)]
+            override = pick(choose, _OVERRIDES)
             return msgspec.structs.replace(
                 config, auto_fit=auto_fit, num_gpu_blocks_override=override
             )
@@ -257,11 +249,11 @@ def build_planner_mix(
         )
     base = _geometry(choose)
     layers: list[OpenSpec] = []
-    number = _SPECS[choose(0, len(_SPECS) - 1)]
+    number = pick(choose, _SPECS)
     parts = []
     for _ in range(number):
         spec = _spec(choose, catalogue, base)
-        parts.append((spec, _COUNTS[choose(0, len(_COUNTS) - 1)]))
+        parts.append((spec, pick(choose, _COUNTS)))
     if choose(0, 1) == 0:
         for spec, count in parts:
             layers += [spec] * count

@@ -17,9 +17,9 @@ from kvfuzz.pages import Dialect
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies import spec_mixes
 from kvfuzz.strategies.builders import build_mix, stream
-from kvfuzz.strategies.choices import Choose, SeededChoices, from_draw
+from kvfuzz.strategies.choices import Choose, SeededChoices, drawn, from_draw
 from kvfuzz.strategies.layers import MOST_LAYERS
-from kvfuzz.strategies.open_mixes import build_copies, copies_stream
+from kvfuzz.strategies.open_mixes import build_copies
 from kvfuzz.strategies.page_mixes import build_page
 from kvfuzz.strategies.planner_mixes import build_planner_mix
 
@@ -78,12 +78,12 @@ class PackedMixes(msgspec.Struct, frozen=True):
 
 
 @st.composite
-def _copies(draw: st.DrawFn, space: SpecCopies) -> Scenario:
-    return space.build(from_draw(draw))
+def _built(draw: st.DrawFn, space: _OpenMixes, max_layers: int) -> Scenario:
+    return space.build(from_draw(draw), max_layers)
 
 
-class SpecCopies(msgspec.Struct, frozen=True):
-    """A few layers of one spec, of any class and with any fields that a target has."""
+class _OpenMixes(msgspec.Struct, frozen=True):
+    """Mixes of open specs: what the spaces of any class and field have in common."""
 
     dialect: Dialect
 
@@ -91,62 +91,39 @@ class SpecCopies(msgspec.Struct, frozen=True):
     def never_set(self) -> tuple[str, ...]:
         """See `Space`, as for the methods below."""
         return unknown_fields(self.dialect.catalogue)
+
+    def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
+        """What each space has of its own."""
+        raise NotImplementedError
+
+    def stream(
+        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
+    ) -> Iterator[tuple[list[int], Scenario]]:
+        """Each drawn for itself."""
+        return drawn(choices, self.build, record=record)
+
+    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
+        """The builder through Hypothesis."""
+        return _built(self, max_layers)
+
+
+class SpecCopies(_OpenMixes, frozen=True):
+    """A few layers of one spec, of any class and with any fields that a target has."""
 
     def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
         """One spec; its layers are few as it is."""
         return build_copies(choose, catalogue=self.dialect.catalogue)
 
-    def stream(
-        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
-    ) -> Iterator[tuple[list[int], Scenario]]:
-        """Each drawn for itself."""
-        return copies_stream(choices, catalogue=self.dialect.catalogue, record=record)
 
-    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
-        """The builder through Hypothesis."""
-        return _copies(self)
-
-
-@st.composite
-def _lone(draw: st.DrawFn, space: LoneSpecs) -> Scenario:
-    return space.build(from_draw(draw))
-
-
-class LoneSpecs(msgspec.Struct, frozen=True):
+class LoneSpecs(_OpenMixes, frozen=True):
     """One layer of any class, with what makes its page varied."""
-
-    dialect: Dialect
-
-    @property
-    def never_set(self) -> tuple[str, ...]:
-        """See `Space`, as for the methods below."""
-        return unknown_fields(self.dialect.catalogue)
 
     def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
         """One layer."""
         return build_page(choose, catalogue=self.dialect.catalogue)
 
-    def stream(
-        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
-    ) -> Iterator[tuple[list[int], Scenario]]:
-        """Each drawn for itself."""
-        while True:
-            if record:
-                choices.record()
-            scenario = self.build(choices.choose)
-            yield choices.recorded, scenario
 
-    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
-        """The builder through Hypothesis."""
-        return _lone(self)
-
-
-@st.composite
-def _engines(draw: st.DrawFn, space: EngineMixes, max_layers: int) -> Scenario:
-    return space.build(from_draw(draw), max_layers)
-
-
-class EngineMixes(msgspec.Struct, frozen=True):
+class EngineMixes(_OpenMixes, frozen=True):
     """Mixes of every kind that a target has, and the engine that they are planned for.
 
     Attributes:
@@ -154,13 +131,7 @@ class EngineMixes(msgspec.Struct, frozen=True):
         memory: Whether memory, blocks and pipeline ranks matter.
     """
 
-    dialect: Dialect
     memory: bool
-
-    @property
-    def never_set(self) -> tuple[str, ...]:
-        """See `Space`, as for the methods below."""
-        return unknown_fields(self.dialect.catalogue)
 
     def build(self, choose: Choose, max_layers: int = MOST_LAYERS) -> Scenario:
         """Layers of one to five specs."""
@@ -172,20 +143,6 @@ class EngineMixes(msgspec.Struct, frozen=True):
             memory=self.memory,
             max_layers=max_layers,
         )
-
-    def stream(
-        self, choices: SeededChoices, *, layouts: int = 1, record: bool = False
-    ) -> Iterator[tuple[list[int], Scenario]]:
-        """Each drawn for itself."""
-        while True:
-            if record:
-                choices.record()
-            scenario = self.build(choices.choose)
-            yield choices.recorded, scenario
-
-    def strategy(self, max_layers: int = MOST_LAYERS) -> st.SearchStrategy[Scenario]:
-        """The builder through Hypothesis."""
-        return _engines(self, max_layers)
 
 
 def space_of(surface: str, dialect: Dialect) -> Space:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations, islice
 
 from kvfuzz.catalogue import FieldForm, KindForm
 from kvfuzz.specs import OpenSpec, Scenario
-from kvfuzz.strategies.choices import SeededChoices, replayed
-from kvfuzz.strategies.open_mixes import build_copies, changes_of, copies_stream
+from kvfuzz.strategies.choices import SeededChoices, drawn, replayed
+from kvfuzz.strategies.open_mixes import build_copies, changes_of
 from tests.sabotage import merging
 
 CATALOGUE = merging.target_of().dialect.catalogue
 
 
 def _mixes(count: int, **catalogue: KindForm) -> list[Scenario]:
-    stream = copies_stream(SeededChoices(1), catalogue=catalogue or CATALOGUE)
+    stream = drawn(SeededChoices(1), partial(build_copies, catalogue=catalogue or CATALOGUE))
     return [mix for _, mix in islice(stream, count)]
 
 
@@ -72,8 +73,8 @@ def test_the_simplest_is_one_plain_layer():
 
 
 def test_what_the_stream_records_builds_the_same_mix():
-    recorded = copies_stream(SeededChoices(6), catalogue=CATALOGUE, record=True)
-    plain = copies_stream(SeededChoices(6), catalogue=CATALOGUE)
+    recorded = drawn(SeededChoices(6), partial(build_copies, catalogue=CATALOGUE), record=True)
+    plain = drawn(SeededChoices(6), partial(build_copies, catalogue=CATALOGUE))
     for (choices, mix), (none, same) in islice(zip(recorded, plain, strict=True), 300):
         assert build_copies(replayed(choices), catalogue=CATALOGUE) == mix == same
         assert none == []
