@@ -63,5 +63,11 @@ class PlannerConfig(
     spare_blocks: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)] | None = None
     spare_bytes: Annotated[int, msgspec.Meta(ge=-(2**40), le=2**40)] = 0
 
+    def in_plenty(self) -> PlannerConfig:
+        """The same with far more memory than is needed, and no number of blocks set."""
+        return msgspec.structs.replace(
+            self, num_gpu_blocks_override=None, spare_blocks=None, spare_bytes=0
+        )
+
 
 PLAIN_CONFIG = PlannerConfig()

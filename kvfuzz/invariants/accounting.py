@@ -11,7 +11,7 @@ from collections import Counter
 
 import msgspec
 
-from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned
+from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned, ranks_of
 from kvfuzz.outcomes import Group, Plan, Rank, Refusal
 from kvfuzz.specs import OpenSpec
 
@@ -25,13 +25,8 @@ _WIDER = 1.25
 _GROUPS_A_SPEC = 8
 
 
-def _ranks(trial: Trial) -> tuple[Rank, ...]:
-    assert isinstance(trial.outcome, Plan)
-    return trial.outcome.ranks
-
-
 def _allocated(trial: Trial) -> bool:
-    return planned(trial) and any(rank.buffers for rank in _ranks(trial))
+    return planned(trial) and any(rank.buffers for rank in ranks_of(trial))
 
 
 class OneAccountingViolation(Violation):
@@ -57,10 +52,10 @@ def one_accounting(trial: Trial) -> None:
     assert isinstance(trial.outcome, Plan)
     config = trial.scenario.config
     override = config.num_gpu_blocks_override
-    counts = {rank.blocks for rank in _ranks(trial)}
+    counts = {rank.blocks for rank in ranks_of(trial)}
     if len(counts) > 1:
         raise _wrong(trial, "ranks differ", f"{sorted(counts)} blocks", "as many on each rank")
-    for rank in _ranks(trial):
+    for rank in ranks_of(trial):
         usable = rank.blocks - _NULL_BLOCKS
         needed = sum(rank.needed)
         if needed > usable:
@@ -82,11 +77,11 @@ def one_accounting(trial: Trial) -> None:
                 f"buffers of {sum(rank.buffers)} bytes",
                 f"at most {rank.memory} bytes",
             )
-    if override is None and not any(map(_is_full, _ranks(trial))):
+    if override is None and not any(map(_is_full, ranks_of(trial))):
         raise _wrong(trial, "memory left", "a block less than fits on every rank", "all that fit")
     length = trial.outcome.max_model_len
     if length < config.max_model_len and all(
-        rank.needed_longer <= rank.blocks - _NULL_BLOCKS for rank in _ranks(trial)
+        rank.needed_longer <= rank.blocks - _NULL_BLOCKS for rank in ranks_of(trial)
     ):
         raise _wrong(
             trial,
@@ -142,7 +137,7 @@ def _refused_at_an_edge(trial: Trial) -> bool:
 )
 def accepts_what_fits(trial: Trial) -> None:
     """Judge a refusal by whether there is a plan if memory is in plenty."""
-    config = msgspec.structs.replace(trial.scenario.config, spare_blocks=None, spare_bytes=0)
+    config = trial.scenario.config.in_plenty()
     plenty = trial.again(msgspec.structs.replace(trial.scenario, config=config))
     if type(plenty) is Plan:
         assert isinstance(trial.outcome, Refusal)
@@ -175,7 +170,7 @@ class BoundedOverheadViolation(Violation):
     surfaces=("config",),
     severity="waste",
     applies=lambda trial: (
-        _allocated(trial) and len(_ranks(trial)) == 1 and trial.scenario.config.hybrid_manager
+        _allocated(trial) and len(ranks_of(trial)) == 1 and trial.scenario.config.hybrid_manager
     ),
 )
 def bounded_overhead(trial: Trial) -> None:
@@ -190,7 +185,7 @@ def bounded_overhead(trial: Trial) -> None:
             layers=tuple(trial.pages),
             groups=groups,
         )
-    (rank,) = _ranks(trial)
+    (rank,) = ranks_of(trial)
     if not rank.blocks:
         return
     block = sum(rank.buffers) // rank.blocks

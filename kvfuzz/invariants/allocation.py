@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned
-from kvfuzz.outcomes import Place, Plan, Rank
-
-
-def _ranks(trial: Trial) -> tuple[Rank, ...]:
-    assert isinstance(trial.outcome, Plan)
-    return trial.outcome.ranks
+from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned, ranks_of
+from kvfuzz.outcomes import Place, Rank
 
 
 class RanksOwnTheirLayersViolation(Violation):
@@ -24,13 +19,13 @@ class RanksOwnTheirLayersViolation(Violation):
     applies_to="plans for the ranks of a pipeline",
     surfaces=("config",),
     severity="silent wrong plan",
-    applies=lambda trial: planned(trial) and bool(_ranks(trial)),
+    applies=lambda trial: planned(trial) and bool(ranks_of(trial)),
 )
 def ranks_own_their_layers(trial: Trial) -> None:
     """Judge the layer names of each rank's groups and places."""
     scenario = trial.scenario
     ranks = scenario.ranks or (0,) * len(scenario)
-    for number, rank in enumerate(_ranks(trial)):
+    for number, rank in enumerate(ranks_of(trial)):
         own = sorted(
             name for (name, _), at in zip(scenario.mix, ranks, strict=True) if at == number
         )
@@ -63,7 +58,7 @@ class TensorsDisjointViolation(Violation):
     applies_to="plans with buffers and blocks",
     surfaces=("config",),
     severity="silent wrong plan",
-    applies=lambda trial: planned(trial) and any(r.blocks and r.places for r in _ranks(trial)),
+    applies=lambda trial: planned(trial) and any(r.blocks and r.places for r in ranks_of(trial)),
 )
 def tensors_disjoint(trial: Trial) -> None:
     """Judge the pages of the first and last blocks, in order of their bytes."""
@@ -72,7 +67,7 @@ def tensors_disjoint(trial: Trial) -> None:
         for group in groups_of(trial)
         for name, page in zip(group.layers, group.pages, strict=True)
     }
-    for rank in _ranks(trial):
+    for rank in ranks_of(trial):
         group_of = {name: i for i, group in enumerate(rank.groups) for name in group}
         for buffer, size in enumerate(rank.buffers):
             # Of layers of other ranks `ranks-own-their-layers` judges.

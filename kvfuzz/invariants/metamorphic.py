@@ -187,9 +187,7 @@ def _split(trial: Trial) -> bool:
 )
 def split_agrees(trial: Trial) -> None:
     """Judge each layer by the plan for one rank."""
-    config = msgspec.structs.replace(
-        trial.scenario.config, spare_blocks=None, num_gpu_blocks_override=None
-    )
+    config = trial.scenario.config.in_plenty()
     whole = trial.again(msgspec.structs.replace(trial.scenario, ranks=(), config=config))
     assert isinstance(trial.outcome, Plan)
     if not isinstance(whole, Plan):

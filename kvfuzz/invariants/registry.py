@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from kvfuzz.errors import UsageError
-from kvfuzz.outcomes import Group, Outcome, Plan
+from kvfuzz.outcomes import Group, Outcome, Plan, Rank
 from kvfuzz.specs import Scenario
 
 
@@ -215,3 +215,9 @@ def groups_of(trial: Trial) -> tuple[Group, ...]:
     assert isinstance(trial.outcome, Plan)
     assert trial.outcome.groups is not None
     return trial.outcome.groups
+
+
+def ranks_of(trial: Trial) -> tuple[Rank, ...]:
+    """What each rank allocates, of a trial that was answered; empty if the surface plans none."""
+    assert isinstance(trial.outcome, Plan)
+    return trial.outcome.ranks

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kvfuzz.planner_config import PlannerConfig
 from kvfuzz.settings import LAYOUT, Returns, settings_of
-from kvfuzz.targets.base import Unreachable
+from kvfuzz.targets.base import Unreachable, twin
 from kvfuzz.targets.standalone import StandInUsed
 
 # Configs kept: bounds memory.
@@ -76,9 +76,9 @@ class StandInConfigs:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
             kept = self._kept[config] = self._made(config)
-        made = _copied(kept)
+        made = twin(kept)
         for part in _WRITTEN:
-            vars(made)[part] = _copied(getattr(kept, part))
+            vars(made)[part] = twin(getattr(kept, part))
         return made
 
     def _made(self, config: PlannerConfig) -> Part:
@@ -90,12 +90,6 @@ class StandInConfigs:
         settings[part][name] = Returns(layout)
         made: Part = _made("vllm_config", settings)
         return made
-
-
-def _copied(part: Part) -> Part:
-    copied = object.__new__(Part)
-    vars(copied).update(vars(part))
-    return copied
 
 
 def _made(name: str, value: Any) -> Any:

@@ -31,7 +31,7 @@ from kvfuzz.specs import (
     Scenario,
     SlidingWindowMLASpec,
 )
-from kvfuzz.targets.base import sayable
+from kvfuzz.targets.base import sayable, twin
 from kvfuzz.targets.discover import open_classes
 from kvfuzz.targets.engine_config import StandInConfigs, layouts_of
 from kvfuzz.targets.own_pages import OwnPages
@@ -222,10 +222,8 @@ class VllmTarget:
         return page_size_bytes(spec, self.dialect.rules)
 
     def another(self, native: Any) -> Any:
-        """A copy, made without the class's own checks, which the first has passed."""
-        copied = object.__new__(type(native))
-        vars(copied).update(vars(native))
-        return copied
+        """A copy."""
+        return twin(native)
 
     def call(self, surface: str, specs: dict[str, Any], scenario: Scenario) -> Any:
         """Call the planner's own function, or ask its spec classes themselves."""

@@ -147,9 +147,7 @@ class EnginePlanner:
         What a block takes is seen from what the planner itself does with memory in plenty.
         """
         assert wanted.spare_blocks is not None
-        plain = msgspec.structs.replace(
-            wanted, num_gpu_blocks_override=None, auto_fit=False, spare_blocks=None
-        )
+        plain = msgspec.structs.replace(wanted.in_plenty(), auto_fit=False)
         copies = [dict(specs) for specs in ranks]
         answer = self._plan(copies, [_PLENTY] * len(ranks), self.configs.make(plain))
         memory = []
