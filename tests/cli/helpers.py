@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -101,3 +102,34 @@ def write_case(path: Path, *layers: dict[str, Any], **fields: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(case(*layers, **fields)))
     return path
+
+
+#: Options of a run that writes a report in each form, o.json and so on.
+EVERY_REPORT = (
+    "--json", "o.json", "--html", "o.html", "--markdown", "o.md", "--junit", "o.xml",
+)  # fmt: skip
+
+
+def interrupted(*words: str, until: str, number: signal.Signals, cwd: Path) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command that is sent a signal.
+
+    Args:
+        words: The command's.
+        until: What the line of its errors begins with after which it is sent.
+        number: The signal; SIGINT reaches the workers too, as Ctrl-C does.
+        cwd: Where it runs.
+    """
+    # A session of its own, so that a whole group can be reached.
+    with start(*words, cwd=cwd, start_new_session=True) as process:
+        assert process.stderr is not None
+        said = ""
+        for line in process.stderr:
+            said += line
+            if line.startswith(until):
+                break
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    return process.returncode, out, said + err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvfuzz.errors import Exit
-from tests.cli.helpers import SABOTAGE, Result, kvfuzz, start
+from tests.cli.helpers import SABOTAGE, Result, interrupted, kvfuzz
 
 Invoke = Callable[..., Result]
 
@@ -183,23 +182,13 @@ def test_a_budget_of_time(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_was_found_is_kept(tmp_path: Path, number: int, code: int):
+def test_what_was_found_is_kept(tmp_path: Path, number: signal.Signals, code: int):
     words = ("diff", PLAIN, f"{_HERE}dawdles", "--surface", "groups", "--budget", "1h")
-    # A session of its own, so that the signal reaches the workers too, as Ctrl-C does.
-    with start(*words, "--json", "o.json", cwd=tmp_path, start_new_session=True) as process:
-        assert process.stderr is not None
-        said = ""
-        for line in process.stderr:
-            said += line
-            if line.startswith("found on "):
-                break
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert "Traceback" not in out + said + err
+    done, out, err = interrupted(
+        *words, "--json", "o.json", until="found on ", number=number, cwd=tmp_path
+    )
+    assert done == code
+    assert "Traceback" not in out + err
     assert "refusal: crashes in tests.cli.differing:dawdles: KeyError in turn: <name>" in out
     assert err.endswith("stopped; what was found until then is above\n")
     report = json.loads((tmp_path / "o.json").read_text())

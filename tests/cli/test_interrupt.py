@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import SABOTAGE, start
+from tests.cli.helpers import SABOTAGE, interrupted, start
 
 UNIFORM = f"{SABOTAGE}:packs_uniform_mixes"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_findings_so_far_are_kept(tmp_path: Path, number: int, code: int):
+def test_findings_so_far_are_kept(tmp_path: Path, number: signal.Signals, code: int):
     words = ("run", "--target", UNIFORM, "--budget", "1h", "--json", "o.json")
-    # A session of its own, so that the signal reaches the workers too, as Ctrl-C does.
-    with start(*words, cwd=tmp_path, start_new_session=True) as process:
-        assert process.stderr is not None
-        said = ""
-        for line in process.stderr:
-            said += line
-            if line.startswith("shrunk: "):
-                break
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert "Traceback" not in out + said + err
+    done, out, err = interrupted(*words, until="shrunk: ", number=number, cwd=tmp_path)
+    assert done == code
+    assert "Traceback" not in out + err
     assert "NEW uniform-is-none-" in out
     assert "minimal mix, 2 layers" in out
     assert "1 new finding, 0 known." in out.splitlines()[-1]
@@ -42,7 +29,7 @@ def test_findings_so_far_are_kept(tmp_path: Path, number: int, code: int):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_before_the_first_mix(tmp_path: Path, number: int, code: int):
+def test_before_the_first_mix(tmp_path: Path, number: signal.Signals, code: int):
     with start("run", "--target", "reference", "--budget", "1h", cwd=tmp_path) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("reference pack: loading"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.helpers import kvfuzz
+from tests.cli.helpers import EVERY_REPORT, kvfuzz
 
 FORGETS = "tests.cli.planners:forgets_a_field"
 
@@ -13,8 +13,7 @@ FORGETS = "tests.cli.planners:forgets_a_field"
 def test_a_lost_field_from_search_to_replay(tmp_path: Path):
     run = kvfuzz(
         "run", "--target", FORGETS, "--surface", "merge", "--examples", "600", "--seed", "1",
-        "--json", "o.json", "--html", "o.html", "--markdown", "o.md", "--junit", "o.xml",
-        cwd=tmp_path,
+        *EVERY_REPORT, cwd=tmp_path,
     )  # fmt: skip
     assert run.code == 1
     assert "got       mode=its default in the planned full_attention spec" in run.out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.helpers import kvfuzz
+from tests.cli.helpers import EVERY_REPORT, kvfuzz
 
 FORGETS = "tests.cli.planners:forgets_alignment"
 
@@ -13,8 +13,7 @@ FORGETS = "tests.cli.planners:forgets_alignment"
 def test_a_page_that_is_not_aligned_from_search_to_replay(tmp_path: Path):
     run = kvfuzz(
         "run", "--target", FORGETS, "--surface", "page", "--examples", "600", "--seed", "1",
-        "--json", "o.json", "--html", "o.html", "--markdown", "o.md", "--junit", "o.xml",
-        cwd=tmp_path,
+        *EVERY_REPORT, cwd=tmp_path,
     )  # fmt: skip
     assert run.code == 1
     assert "got       a page of 8192 bytes" in run.out

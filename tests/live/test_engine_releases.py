@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import kvfuzz
 from tests.live.releases import RELEASES
+from tests.live.searches import searched
 
 _MIXES = 700
 
@@ -17,12 +16,7 @@ _MIXES = 700
 @pytest.mark.parametrize("surface", ["groups", "config"])
 @pytest.mark.parametrize("version", RELEASES)
 def test_the_whole_planner(version: str, surface: str, tmp_path: Path):
-    result = kvfuzz(
-        "run", "--surface", surface, "--target", f"vllm=={version}", "--seed", "1", "--jobs", "1",
-        "--examples", f"{_MIXES}", "--json", "o.json", cwd=tmp_path,
-    )  # fmt: skip
-    assert result.code == 0, result.out
-    report = json.loads((tmp_path / "o.json").read_text())
+    report = searched(version, surface, tmp_path, examples=_MIXES, seed=1)
     (target,) = report["targets"]
     (asked,) = target["surfaces"]
     outcomes = asked["outcomes"]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.helpers import kvfuzz
 from tests.live.releases import RELEASES
+from tests.live.searches import searched
 
 #: Kinds that every release has.
 KINDS = {
@@ -27,12 +28,7 @@ KINDS = {
 @pytest.mark.live
 @pytest.mark.parametrize("version", RELEASES)
 def test_specs_of_every_class_merge(version: str, tmp_path: Path):
-    result = kvfuzz(
-        "run", "--surface", "merge", "--target", f"vllm=={version}", "--examples", "5000",
-        "--seed", "1", "--jobs", "1", "--json", "o.json", cwd=tmp_path,
-    )  # fmt: skip
-    assert result.code == 0, result.out
-    report = json.loads((tmp_path / "o.json").read_text())
+    report = searched(version, "merge", tmp_path, examples=5_000, seed=1)
     known = {finding["id"] for finding in report["findings"]}
     # Seen in every release: what the windows of MLA lose.
     assert {"nothing-lost-3cbaf2d6", "nothing-lost-60844e86", "nothing-lost-33fde4ac"} <= known

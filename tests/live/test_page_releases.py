@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
-from tests.cli.helpers import kvfuzz
 from tests.live.releases import RELEASES
+from tests.live.searches import searched
 
 NARROW_DTYPES = "round-trip-c44a47a9"
 UNSET_VALUE_HEAD = "round-trip-c2a74b01"
@@ -18,12 +17,7 @@ UNSET_VALUE_HEAD = "round-trip-c2a74b01"
 @pytest.mark.live
 @pytest.mark.parametrize("version", RELEASES)
 def test_specs_of_every_class_tell_their_pages(version: str, tmp_path: Path):
-    result = kvfuzz(
-        "run", "--surface", "page", "--target", f"vllm=={version}", "--examples", "10000",
-        "--seed", "7", "--jobs", "1", "--json", "o.json", cwd=tmp_path,
-    )  # fmt: skip
-    assert result.code == 0, result.out
-    report = json.loads((tmp_path / "o.json").read_text())
+    report = searched(version, "page", tmp_path, examples=10_000, seed=7)
     known = {finding["id"] for finding in report["findings"]}
     # Seen in every release: what an aligned spec loses of its padding, and hands on to copies.
     rules = {name.rpartition("-")[0] for name in known}
