@@ -54,6 +54,8 @@ def settings_of(config: PlannerConfig) -> dict[str, Any]:
         "parallel_config": {
             "decode_context_parallel_size": config.decode_context_parallel_size,
             "prefill_context_parallel_size": 1,
+            # Read on one model's path alone (0.30, 0.31), where it would place layers by name.
+            "pipeline_parallel_size": 1,
             "tensor_parallel_size": config.decode_context_parallel_size,
         },
         "scheduler_config": {

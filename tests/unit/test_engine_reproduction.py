@@ -254,6 +254,7 @@ def engine_config():
         parallel_config=SimpleNamespace(
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
+            pipeline_parallel_size=1,
             tensor_parallel_size=1,
         ),
         scheduler_config=SimpleNamespace(
