@@ -97,7 +97,19 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     stride: int
 
 
-class Rank(msgspec.Struct, frozen=True, gc=False):
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """How many blocks the table of a group has room for, for one longest request.
+
+    Attributes:
+        group: By the group's own spec; None if that does not know one number.
+        layers: By the spec that each of its layers had, with blocks as in the plan.
+    """
+
+    group: int | None
+    layers: tuple[int, ...]
+
+
+class Rank(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one pipeline rank allocates.
 
     Attributes:
@@ -110,6 +122,7 @@ class Rank(msgspec.Struct, frozen=True, gc=False):
             planner's account.
         needed_longer: The same of all groups if the longest request were a
             token longer.
+        rows: Of each group's block table, if the planner's specs tell.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -119,6 +132,7 @@ class Rank(msgspec.Struct, frozen=True, gc=False):
     memory: int
     needed: tuple[int, ...]
     needed_longer: int
+    rows: tuple[Row, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, tag="plan", gc=False, omit_defaults=True):

@@ -6,6 +6,7 @@ makes mixes that no model has, costs time, and shrinks badly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd
 from random import Random
@@ -83,4 +84,9 @@ def lay_out(choose: Choose, specs: list[LayerSpec], most: int) -> Layers:
     pattern = _PATTERNS[choose(0, len(_PATTERNS) - 1)]
     shift = choose(1, 31) if pattern in _SHIFTED else 1
     order = _order(pattern, kinds, count, shift)
-    return list(zip(_NAMES, [specs[i] for i in order]))  # noqa: B905 - the names are more
+    return named([specs[i] for i in order])
+
+
+def named(specs: Sequence[LayerSpec]) -> Layers:
+    """Layers of these specs, MOST_LAYERS at most, named "layers.0", "layers.1", ..."""
+    return list(zip(_NAMES[: len(specs)], specs, strict=True))

@@ -14,6 +14,7 @@ from kvfuzz.catalogue import Catalogue, FieldForm
 from kvfuzz.specs import Scenario, Value, open_spec
 from kvfuzz.strategies.choices import Choose, pick
 from kvfuzz.strategies.factors import DTYPES
+from kvfuzz.strategies.layers import named
 
 #: Values of fields by name, simplest first; of a field that is not here, _INTS.
 _KNOWN: Final[dict[str, tuple[Value, ...]]] = {
@@ -104,4 +105,4 @@ def build_copies(choose: Choose, *, catalogue: Catalogue) -> Scenario:
             fields[name] = pick(choose, values_of(name, form))
     one_dtype_a_state(fields)
     spec = open_spec(kind, fields)
-    return Scenario(tuple((f"layers.{i}", spec) for i in range(count)))
+    return Scenario(tuple(named([spec] * count)))

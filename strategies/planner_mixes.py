@@ -18,7 +18,7 @@ from kvfuzz.catalogue import Catalogue, FieldForm
 from kvfuzz.planner_config import PLAIN_CONFIG, MambaCacheMode, PlannerConfig
 from kvfuzz.specs import DTYPE_BYTES, OpenSpec, Scenario, Value, open_spec
 from kvfuzz.strategies.choices import Choose, pick
-from kvfuzz.strategies.layers import MOST_LAYERS
+from kvfuzz.strategies.layers import MOST_LAYERS, named
 from kvfuzz.strategies.models import build_model
 from kvfuzz.strategies.open_mixes import changes_of, values_of, whole_states
 
@@ -57,6 +57,9 @@ _RATIOS: Final = (
     (1, 1),
     (2, 1),
     (1, 4),
+    (1, 1),
+    (2, 1),
+    (1, 2),
     (3, 1),
     (3, 4),
     (3, 2),
@@ -76,8 +79,9 @@ _LENGTHS: Final = (4096, 256, 65536, 1024, 131072, 17, 128, 1)
 _BATCHES: Final = (2048, 8192, 64, 1)
 #: Blocks that are set, whatever one longest request takes.
 _OVERRIDES: Final = (100_000, 1000, 4, 1, 0)
-#: Blocks beyond those, and bytes beyond that.
+#: Blocks beyond those, and bytes beyond that; or blocks that lack where a length is fitted.
 _SPARE_BLOCKS: Final = (0, 1, 0, 2, 100, 0, -1)
+_LACKING_BLOCKS: Final = (0, 1, 0, 2, 10, 0, 1)
 _SPARE_BYTES: Final = (0, 0, 0, 1, -1)
 
 
@@ -119,7 +123,8 @@ def _sized(choose: Choose, kind: str, base: _Geometry) -> dict[str, Value]:
     where = choose(0, 2)
     block, heads, size = base.block_size, base.num_kv_heads, base.head_size
     if "mla" in kind:  # one vector a token, where others have a key and a value
-        heads, size = 1, (2 * heads * size, 576, 512)[choose(0, 2)]
+        like = 2 * heads * size
+        heads, size = 1, (like, 576, like, 512, like)[choose(0, 4)]
     if where == 0 and block * times % through == 0:
         block = block * times // through
     elif where == 1 and heads * times % through == 0:
@@ -132,9 +137,10 @@ def _sized(choose: Choose, kind: str, base: _Geometry) -> dict[str, Value]:
 def _state(choose: Choose, base: _Geometry) -> dict[str, Value]:
     """The fields of a state layer: one state, or two, whose bytes are like a page."""
     times, through = pick(choose, _RATIOS)
-    like = choose(0, len(_STATES))
+    # About every second is like no page of attention, as those of models without care for it.
+    unlike = choose(0, 2 * len(_STATES)) - len(_STATES) - 1
     element = DTYPE_BYTES[base.dtype]
-    shape = (max(1, base.page * times // through // element),) if not like else _STATES[like - 1]
+    shape = _STATES[unlike] if unlike >= 0 else (max(1, base.page * times // through // element),)
     shapes: tuple[Value, ...] = (shape,)
     if choose(0, 3) == 3:
         shapes = (shape, (4, 16))
@@ -193,7 +199,7 @@ def _config(choose: Choose, layouts: tuple[str, ...], *, shared_context: bool) -
     layout = choose(0, 2 * len(layouts)) if layouts else 0
     sharing = _SHARING if shared_context else _SHARING[:1]
     return PlannerConfig(
-        hybrid_manager=choose(0, 5) != 5,
+        hybrid_manager=choose(0, 7) != 7,
         layout=layouts[layout - 1] if 0 < layout <= len(layouts) else None,
         max_model_len=pick(choose, _LENGTHS),
         max_num_batched_tokens=pick(choose, _BATCHES),
@@ -210,12 +216,12 @@ def _memory(choose: Choose, config: PlannerConfig) -> PlannerConfig:
         case 0 | 1 | 2:
             return msgspec.structs.replace(config, auto_fit=auto_fit) if auto_fit else config
         case 3 | 4:
-            spare = pick(choose, _SPARE_BLOCKS)
+            blocks = pick(choose, _LACKING_BLOCKS if auto_fit else _SPARE_BLOCKS)
             return msgspec.structs.replace(
                 config,
                 auto_fit=auto_fit,
                 # Auto-fit has something to do where there is less than the longest request takes.
-                spare_blocks=-spare if auto_fit else spare,
+                spare_blocks=-blocks if auto_fit else blocks,
                 spare_bytes=pick(choose, _SPARE_BYTES),
             )
         case _:
@@ -276,7 +282,9 @@ def _planned(
     memory: bool,
 ) -> Scenario:
     """The scenario of these layers, for an engine that is drawn."""
-    bounded = any(spec.sliding_window or spec.attention_chunk_size for spec in set(layers))
+    # By identity: layers of one spec share it, and to hash it takes longer.
+    distinct = {id(spec): spec for spec in layers}.values()
+    bounded = any(spec.sliding_window or spec.attention_chunk_size for spec in distinct)
     config = _config(choose, layouts, shared_context=not bounded)
     if drafts > 0:
         config = msgspec.structs.replace(
@@ -290,8 +298,7 @@ def _planned(
         count = (1, 1, 1, 2, 2, 3, 4)[choose(0, 6)]
         if count > 1:
             ranks = _ranks(choose, len(layers), count)
-    mix = tuple((f"layers.{i}", spec) for i, spec in enumerate(layers))
-    return Scenario(mix, config, max(drafts, 0), ranks)
+    return Scenario(tuple(named(layers)), config, max(drafts, 0), ranks)
 
 
 def _ranks(choose: Choose, layers: int, count: int) -> tuple[int, ...]:

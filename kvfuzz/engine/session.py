@@ -106,6 +106,13 @@ class _Trial(msgspec.Struct, gc=False):
     def again(self, scenario: Scenario) -> Outcome:
         return self.session.ask(scenario)[0].outcome
 
+    def optimized(self, scenario: Scenario) -> Outcome | None:
+        without_assertions = getattr(self.session.target, "optimized", None)
+        if without_assertions is None:
+            return None
+        with without_assertions():
+            return self.session.ask(scenario)[0].outcome
+
 
 class Session:
     """One surface of one target, ready to be asked.
@@ -262,7 +269,7 @@ class Session:
                 blame = partial(unusable_answer, answer)
                 changed = self._changes(before, mix, objects)
                 pages = {} if changed else {id(native): entry.page for native, entry in objects}
-                outcome = self.target.normalise(self.surface, answer, mix, pages)
+                outcome = self.target.normalise(self.surface, answer, before, pages)
             finally:
                 if watch is not None:
                     watch.deadline = 0.0

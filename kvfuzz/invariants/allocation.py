@@ -1,9 +1,10 @@
-"""Rules over the buffers that a plan allocates."""
+"""Rules over the buffers that a plan allocates, and the tables that lead there."""
 
 from __future__ import annotations
 
 from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned, ranks_of
 from kvfuzz.outcomes import Place, Rank
+from kvfuzz.specs import OpenSpec
 
 
 class RanksOwnTheirLayersViolation(Violation):
@@ -115,3 +116,66 @@ def _judge(
                 )
         if page:
             reach.append(span)
+
+
+class TableWidthViolation(Violation):
+    """A group's block table has not the room that its layers count on."""
+
+    invariant = "table-width"
+
+
+@invariant(
+    TableWidthViolation,
+    claim=(
+        "A row of a group's block table has as many entries as each of its layers would have by "
+        "itself, and room for the blocks of one longest request."
+    ),
+    source="Kernels step through a table by the width that a layer's own spec tells.",
+    applies_to="plans whose specs tell how long a row is",
+    surfaces=("config",),
+    severity="silent wrong plan",
+    applies=lambda trial: planned(trial) and any(rank.rows for rank in ranks_of(trial)),
+)
+def table_width(trial: Trial) -> None:
+    """Judge the row of each rank's groups by the layers', then by what the group takes."""
+    terms = {
+        name: given
+        for group in groups_of(trial)
+        if group.terms is not None
+        for name, given in zip(group.layers, group.terms.given, strict=True)
+    }
+    for rank in ranks_of(trial):
+        for names, row, taken in zip(rank.groups, rank.rows, rank.needed, strict=False):
+            if not row.layers:
+                continue
+            expected = f"{min(row.layers)}, as each layer has by itself"
+            if row.group is None or len(set(row.layers)) > 1:
+                widths = ", ".join(map(str, sorted(set(row.layers))))
+                got, symptom = f"layers whose rows have {widths} entries", "layers differ"
+                expected = "one number for all layers of a group"
+            elif row.group != row.layers[0]:
+                got, symptom = f"a row of {row.group} entries", "not as its layers"
+            elif row.group < taken and all(_as_billed(trial, terms[name]) for name in names):
+                got, symptom = f"a row of {row.group} entries", "less than it takes"
+                expected = f"at least the {taken} blocks of one longest request"
+            else:
+                continue
+            raise TableWidthViolation(
+                symptom=symptom,
+                got=got,
+                expected=expected,
+                layers=names,
+                groups=groups_of(trial),
+            )
+
+
+def _as_billed(trial: Trial, spec: OpenSpec) -> bool:
+    """Whether a layer's blocks are those of its request's tokens, each at its place in the row.
+
+    A window or chunk can be billed too much, as `bounded-never-dearer` says, and so can states at
+    block edges, two of which are billed however short the request is; cross attention keeps an
+    encoder's tokens, of which a length says nothing.
+    """
+    if spec.kind == "cross_attention" or spec.sliding_window or spec.attention_chunk_size:
+        return False
+    return not (spec.shapes and trial.scenario.config.mamba_cache_mode == "align")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kvfuzz.invariants.registry import Trial, Violation, answered, invariant
+from kvfuzz.invariants.registry import Trial, Violation, answered, invariant, planned
 from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Plan, Refusal
 from kvfuzz.specs import LayerSpec
 
@@ -217,5 +217,40 @@ def _splits_otherwise(trial: Trial, got: str, expected: str) -> SplitAgreesViola
         got=got,
         expected=expected,
         layers=tuple(trial.pages),
+        groups=trial.outcome.groups or (),
+    )
+
+
+class OptimizedAgreesViolation(Violation):
+    """Without assertions a plan is another, or none."""
+
+    invariant = "optimized-agrees"
+
+
+@invariant(
+    OptimizedAgreesViolation,
+    claim="A mix that is planned is planned the same under python -O, which drops assertions.",
+    source="An assertion finds a mistake; a decision that rests on one is gone under -O.",
+    applies_to="plans of vLLM's own functions",
+    surfaces=("groups", "config"),
+    severity="silent wrong plan",
+    applies=planned,
+    calls_again=True,
+)
+def optimized_agrees(trial: Trial) -> None:
+    """Judge the plan that the same functions make without their assertions."""
+    assert isinstance(trial.outcome, Plan)
+    other = trial.optimized(trial.scenario)
+    if other is None or other == trial.outcome:
+        return
+    if any(trial.again(trial.scenario) != trial.outcome for _ in range(2)):
+        return  # by turns, maybe: `deterministic` finds that
+    geometries = _geometries(other) if isinstance(other, Plan) else {}
+    changed = [n for n, g in _geometries(trial.outcome).items() if geometries.get(n) != g]
+    raise OptimizedAgreesViolation(
+        symptom="planned otherwise" if isinstance(other, Plan) else "not planned",
+        got=f"{describe(trial.outcome)}; under -O {describe(other)}",
+        expected="the same plan",
+        layers=tuple(changed),
         groups=trial.outcome.groups or (),
     )

@@ -40,6 +40,10 @@ class Trial(Protocol):
         """The outcome of a further call, on `scenario`."""
         ...
 
+    def optimized(self, scenario: Scenario) -> Outcome | None:
+        """The same as `python -O` has it; None if the target cannot be called so."""
+        ...
+
 
 class Violation(AssertionError):
     """One trial broke one invariant.

@@ -135,6 +135,28 @@ def _tensors_disjoint(asked: Asked) -> str | None:
 """
 
 
+def _table_width(asked: Asked) -> str:
+    finding = asked.finding
+    head = f"""
+    config = engine_config()
+    configs = {asked.on_config(memory_of(finding))}
+    length = config.model_config.max_model_len
+    for specs, made in zip(ranks, configs):
+        for group in made.kv_cache_groups:
+            row = group.kv_cache_spec.max_num_blocks_per_req(config, length)
+"""
+    if finding.symptom == "less than it takes":
+        return f"""{head}            if {quoted(finding.layers[0])} in group.layer_names:
+                assert row >= blocks_of(group.kv_cache_spec, config)
+"""
+    return f"""{head}            for name in group.layer_names:
+                own = copy.copy(specs[name])
+                tokens = planned_specs([group])[name].block_size
+                object.__setattr__(own, "block_size", tokens)
+                assert own.max_num_blocks_per_req(config, length) == row
+"""
+
+
 def _split_agrees(asked: Asked) -> str:
     config = asked.finding.scenario.config
     lines = "".join(plenty(config))
@@ -159,5 +181,6 @@ CONFIG_CHECKS: Final[dict[str, Check]] = {
     "ranks-own-their-layers": _ranks_own_their_layers,
     "tensors-disjoint": _tensors_disjoint,
     "drafts-marked": _drafts_marked,
+    "table-width": _table_width,
     "split-agrees": _split_agrees,
 }

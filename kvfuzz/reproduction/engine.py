@@ -26,6 +26,8 @@ _STANDARD = ("contextlib", "copy", "itertools", "re")
 def engine_reproduction(finding: Finding, dialect: Dialect) -> str | None:
     """The text of a pytest file that shows the finding; None if its invariant has no form.
 
+    `optimized-agrees` has none: what it is about is how an interpreter was started.
+
     Args:
         finding: A finding of one of these surfaces.
         dialect: What its target can be told, which has the specs of the mix.

@@ -98,23 +98,22 @@ class OpenClass:
 
     def _native(self, name: str, value: Value) -> Any:
         form = self.forms[name]
-        wrong = ValueError(f"{name} cannot be {value!r}")
         match form.type:
+            case "int" if value is None or type(value) is int:
+                return value
             case "dtype" if value in _DTYPES:
                 return _DTYPES[str(value)]
             case "dtypes" if isinstance(value, tuple) and all(v in _DTYPES for v in value):
                 return tuple(_DTYPES[str(v)] for v in value)
             case "name" if value in self._members[name]:
                 return self._members[name][str(value)]
-            case "int" if value is None or type(value) is int:
-                return value
             case "bool" if type(value) is bool:
                 return value
             case "text" if value is None or isinstance(value, str):
                 return value
             case "shapes" if isinstance(value, tuple):
                 return value
-        raise wrong
+        raise ValueError(f"{name} cannot be {value!r}")
 
     def look(self, native: Any) -> OpenSpec:
         """What an object of the class holds, but for what is at its default.

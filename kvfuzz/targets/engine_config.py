@@ -8,6 +8,7 @@ value that nobody chose.
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -25,9 +26,8 @@ _WRITTEN: Final = ("model_config", "cache_config")
 class Part:
     """A part of a config: the attributes that it was given, and no others."""
 
-    def __init__(self, part: str, **values: Any) -> None:
-        self.__dict__.update(values)
-        self._part = part
+    def __init__(self, part: str, values: dict[str, Any]) -> None:
+        self.__dict__.update(values, _part=part)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -88,14 +88,15 @@ class StandInConfigs:
         settings = settings_of(config)
         part, name = LAYOUT
         settings[part][name] = Returns(layout)
-        made: Part = _made("vllm_config", settings)
-        return made
+        return _made("vllm_config", settings)
 
 
-def _made(name: str, value: Any) -> Any:
-    """The object that a setting is: a part, a method, or a plain value."""
-    if isinstance(value, dict):
-        return Part(name, **{key: _made(key, inner) for key, inner in value.items()})
-    if isinstance(value, Returns):
-        return lambda: value.value
-    return value
+def _made(name: str, settings: dict[str, Any]) -> Part:
+    """The part that has these settings: parts, methods and plain values."""
+    values = settings.copy()
+    for key, value in settings.items():
+        if type(value) is dict:
+            values[key] = _made(key, value)
+        elif type(value) is Returns:
+            values[key] = partial(getattr, value, "value")
+    return Part(name, values)

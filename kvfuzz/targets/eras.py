@@ -34,8 +34,10 @@ from kvfuzz.specs import (
 from kvfuzz.targets.base import sayable, twin
 from kvfuzz.targets.discover import open_classes
 from kvfuzz.targets.engine_config import StandInConfigs, layouts_of
+from kvfuzz.targets.optimized import WithoutAssertions, modules_of
 from kvfuzz.targets.own_pages import OwnPages
 from kvfuzz.targets.planned import Configs, EnginePlanner
+from kvfuzz.targets.standalone import REAL_MODULES
 
 #: Kind -> name of its spec class in vllm/v1/kv_cache_interface.py.
 _CLASS_NAMES: Final = {
@@ -173,6 +175,8 @@ class VllmTarget:
         packs = len(self._classes) == len(_CLASS_NAMES)
         #: A function of the specs, if there is one that packs.
         self._pack = _packer(modules, self._planner.configs, layouts) if packs else None
+        #: Within it, calls are as under `python -O`.
+        self.optimized = WithoutAssertions(modules_of(interface, *modules, named=REAL_MODULES))
         self._own_pages = OwnPages(self._look, _own_page_size)
         planner_surfaces = self._planner.surfaces if self._open else ()
         self.surfaces = (

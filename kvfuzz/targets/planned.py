@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from kvfuzz.outcomes import Group, Place, Plan, Rank, Terms
+from kvfuzz.outcomes import Group, Place, Plan, Rank, Row, Terms
 from kvfuzz.planner_config import PlannerConfig
 from kvfuzz.specs import OpenSpec, Scenario
 from kvfuzz.targets.base import sayable
+from kvfuzz.targets.rows import rows_of
 
 #: Bytes that no mix needs.
 _PLENTY: Final = 1 << 60
@@ -171,9 +172,10 @@ class EnginePlanner:
         model = answer.config.model_config
         length = model.max_model_len
         needed = [_needed(config, answer.config) for config in made]
+        rows = [rows_of(config, specs, answer.config) for config in made]
         model.max_model_len += 1
         longer = [sum(_needed(config, answer.config)) for config in made]
-        ranks = tuple(map(_rank, made, answer.memory, needed, longer))
+        ranks = tuple(map(_rank, made, answer.memory, needed, longer, rows))
         facts = tuple(fact for fact in self.facts if any(getattr(one, fact) for one in made))
         return Plan(groups, ranks, length, facts)
 
@@ -192,7 +194,6 @@ class EnginePlanner:
         self, groups: Sequence[Any], answer: Planned, specs: Mapping[str, Any]
     ) -> tuple[Group, ...]:
         reading = _Reading(self, answer.config)
-        kind_of = self._get_kind
         made = []
         for group in groups:
             names = tuple(group.layer_names)
@@ -213,7 +214,7 @@ class EnginePlanner:
                 given=tuple([before[0] for before in befores]),
                 planned=planned,
                 shared=planned[0] if by_layer is None and names else None,
-                kind=kind_of(spec).name.lower() if kind_of is not None and names else "",
+                kind=self._kind(spec, [specs[name] for name in names if name in specs]),
                 drafts=bool(getattr(group, "is_eagle_group", False)),
                 own_blocks=tuple([before[1] for before in befores]),
             )
@@ -221,6 +222,15 @@ class EnginePlanner:
                 names = tuple(map(sayable, names))
             made.append(Group(names, pages, terms))
         return tuple(made)
+
+    def _kind(self, spec: Any, members: Sequence[Any]) -> str:
+        """What it calls a group's kind; "" if it has no word for any of the layers either."""
+        if self._get_kind is None or not members:
+            return ""
+        kind = self._get_kind(spec)
+        if kind.name == "UNKNOWN" and all(self._get_kind(own) is kind for own in members):
+            return ""
+        return str(kind.name.lower())
 
     def see(self, native: Any) -> _Seen:
         """What a spec holds and the bytes of its page; alike ones share it."""
@@ -248,32 +258,29 @@ _NOTHING: Final = _Seen(OpenSpec("", ()), 0)
 
 
 class _Reading:
-    """The specs of one answer, each looked at once."""
+    """The specs of one answer, and what they take of its engine."""
 
     def __init__(self, planner: EnginePlanner, config: Any) -> None:
         self._planner = planner
         self._config = config
-        self._seen: dict[int, _Seen] = {}
-        self._blocks: dict[int, int] = {}
-        self._given: dict[int, tuple[OpenSpec, int]] = {id(None): (_NOTHING.look, 0)}
+        self._last: Any = None
+        self._last_seen = _NOTHING
+        self._given: dict[int, tuple[OpenSpec, int]] = {id(_NOTHING.look): (_NOTHING.look, 0)}
 
     def seen(self, native: Any) -> _Seen:
         """A spec as it is in the plan."""
-        seen = self._seen.get(id(native))
-        if seen is None:
-            seen = self._seen[id(native)] = self._planner.see(native)
-        return seen
+        # Layers have a spec each, which most often is like that of the layer before.
+        last = self._last
+        if type(native) is not type(last) or vars(native) != vars(last):
+            self._last, self._last_seen = native, self._planner.see(native)
+        return self._last_seen
 
     def given(self, native: Any) -> tuple[OpenSpec, int]:
         """A spec as it was given: what it held, and the blocks of one longest request."""
-        given = self._given.get(id(native))
+        look, page = self.seen(native) if native is not None else _NOTHING
+        given = self._given.get(id(look))
         if given is None:
-            # By what it holds: layers that are alike have an object each.
-            look = self.seen(native).look
-            blocks = self._blocks.get(id(look))
-            if blocks is None:
-                blocks = self._blocks[id(look)] = _blocks(native, self._config)
-            given = self._given[id(native)] = look, blocks
+            given = self._given[id(look)] = look, _of_one(native, page, self._config)
         return given
 
 
@@ -309,9 +316,13 @@ def _blocks(spec: Any, config: Any) -> int:
     parts = [spec] if members is None else {id(s): s for s in members.values()}.values()
     most = 0
     for part in parts:
-        page = part.page_size_bytes
-        most = max(most, -(-part.max_memory_usage_bytes(config) // page) if page else 0)
+        most = max(most, _of_one(part, part.page_size_bytes, config))
     return most
+
+
+def _of_one(spec: Any, page: int, config: Any) -> int:
+    """The same of a spec for one layer, with pages of so many bytes."""
+    return -(-spec.max_memory_usage_bytes(config) // page) if page else 0
 
 
 def _needed(made: Any, config: Any) -> tuple[int, ...]:
@@ -336,7 +347,9 @@ def _buffers(tensors: Sequence[Any]) -> tuple[list[int], list[int]]:
     return sizes, where
 
 
-def _rank(made: Any, memory: int, needed: tuple[int, ...], longer: int) -> Rank:
+def _rank(
+    made: Any, memory: int, needed: tuple[int, ...], longer: int, rows: tuple[Row, ...]
+) -> Rank:
     sizes, where = _buffers(made.kv_cache_tensors)
     places = []
     for tensor, buffer in zip(made.kv_cache_tensors, where, strict=True):
@@ -349,7 +362,7 @@ def _rank(made: Any, memory: int, needed: tuple[int, ...], longer: int) -> Rank:
             offset = getattr(tensor, "offset", 0)
             places += [Place(layer, buffer, offset, stride) for layer in tensor.shared_by]
     groups = tuple(tuple(group.layer_names) for group in made.kv_cache_groups)
-    return Rank(groups, made.num_blocks, tuple(sizes), tuple(places), memory, needed, longer)
+    return Rank(groups, made.num_blocks, tuple(sizes), tuple(places), memory, needed, longer, rows)
 
 
 def _joined(*parts: Group) -> Group:

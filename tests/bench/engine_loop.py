@@ -3,9 +3,8 @@
     python tests/bench/engine_loop.py [TARGET]     # vllm==0.28.0 unless named
 
 For scenarios of 10 to 14 layers: `bare` calls the planner on specs, config and memory that are
-there already, and once more where a rule calls again; `kvfuzz` draws the scenario, translates,
-calls, makes the answer neutral and judges it by every invariant. Drawing is billed at what a
-scenario of the whole stream takes, which has twice the layers. Both take turns, and CPU time is
+there already, as often as the rules do; `kvfuzz` draws the scenario, translates,
+calls, makes the answer neutral and judges it by every invariant. Both take turns, and CPU time is
 taken; the figures are medians over the turns, to be read as ratios.
 """
 
@@ -16,10 +15,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
-from kvfuzz.engine.session import CALLS_AGAIN_SHARE, Session, Tally
+from kvfuzz.engine.session import Session, Tally
 from kvfuzz.outcomes import NotExpressible
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies.choices import SeededChoices
@@ -63,29 +61,42 @@ class Bare:
             self._call()
 
 
+def calls_of(target: Any, surface: str, scenario: Scenario, number: int) -> int:
+    """How often the search calls the planner for the scenario, as one of many."""
+    counted = []
+    call = target.call
+    target.call = lambda *asked: counted.append(asked) or call(*asked)
+    try:
+        Session(target, surface).judge(scenario, Tally(), number)
+    finally:
+        del target.call
+    return len(counted)
+
+
 def turn(target: Target, surface: str, seed: int) -> tuple[float, float, int]:
     """CPU seconds a scenario of the bare loop and of kvfuzz, and scenarios."""
     space = space_of(surface, target.dialect)
-    drawn: list[Scenario] = []
-    drawing = timed(
-        lambda: drawn.extend(
-            scenario for _, scenario in islice(space.stream(SeededChoices(seed)), DRAWN)
-        )
-    )
+    stream = space.stream(SeededChoices(seed))
     session = Session(target, surface)
     asked = []
-    for scenario in drawn:
+    drawn, drawing = 0, 0.0
+    for _ in range(DRAWN):
+        start = time.process_time()
+        _, scenario = next(stream)
+        took = time.process_time() - start
         if len(scenario) in LAYERS:
+            drawn, drawing = drawn + 1, drawing + took
             # A planner that fails with memory in plenty has no bare call to compare with.
             outcome = Session(target, surface).ask(scenario)[0].outcome
             if not isinstance(outcome, NotExpressible):
                 with contextlib.suppress(Exception):
                     asked.append((scenario, Bare(target, surface, scenario)))
 
+    calls = [calls_of(target, surface, s, number) for number, (s, _) in enumerate(asked)]
+
     def bare() -> None:
-        for number, (_, call) in enumerate(asked):
-            call()
-            if number % CALLS_AGAIN_SHARE in (0, 4):
+        for (_, call), times in zip(asked, calls, strict=True):
+            for _ in range(times):
                 call()
 
     def judged() -> None:
@@ -94,7 +105,7 @@ def turn(target: Target, surface: str, seed: int) -> tuple[float, float, int]:
             session.judge(scenario, tally, number)
 
     count = len(asked)
-    return timed(bare) / count, timed(judged) / count + drawing / DRAWN, count
+    return timed(bare) / count, timed(judged) / count + drawing / drawn, count
 
 
 def main() -> None:

@@ -40,6 +40,11 @@ class KVCacheSpec:
     def max_memory_usage_bytes(self, vllm_config: Any) -> int:
         return self.blocks(vllm_config) * self.page_size_bytes
 
+    def max_num_blocks_per_req(self, vllm_config: Any, max_len: int) -> int:
+        """Entries of a row of a block table: each token's block has its place."""
+        sharing = vllm_config.parallel_config.decode_context_parallel_size
+        return cdiv(max_len, self.block_size * sharing)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSpec(KVCacheSpec):
@@ -105,6 +110,9 @@ class MambaSpec(KVCacheSpec):
     def blocks(self, vllm_config: Any) -> int:
         return self.max_memory_usage_bytes(vllm_config) // self.page_size_bytes
 
+    def max_num_blocks_per_req(self, vllm_config: Any, max_len: int) -> int:
+        return cdiv(max_len, self.block_size)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MixedSpecs(KVCacheSpec):
@@ -118,6 +126,13 @@ class MixedSpecs(KVCacheSpec):
 
     def blocks(self, vllm_config: Any) -> int:
         return max(spec.blocks(vllm_config) for spec in self.kv_cache_specs.values())
+
+    def max_num_blocks_per_req(self, vllm_config: Any, max_len: int) -> int:
+        specs = self.kv_cache_specs.values()
+        widths = {spec.max_num_blocks_per_req(vllm_config, max_len) for spec in specs}
+        if len(widths) > 1:
+            raise AssertionError("one table for layers whose rows differ")
+        return widths.pop()
 
 
 class KVCacheLayout(Enum):

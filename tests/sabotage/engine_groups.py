@@ -12,12 +12,12 @@ from typing import Any
 
 from tests.sabotage import engine
 from tests.sabotage.engine import (
-    AttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheSpec,
     KVCacheSpecKind,
     MambaSpec,
+    MixedSpecs,
     MLAAttentionSpec,
     SlidingWindowSpec,
 )
@@ -50,14 +50,14 @@ class JoinsWindows(Planner):
         return groups
 
 
-class KnowsStatesOnly(Planner):
-    """Cannot say what a group of attention layers is."""
+class KnowsLayersOnly(Planner):
+    """Cannot say what a group is whose layers keep each its own spec."""
 
     def interface(self) -> ModuleType:
         module = super().interface()
         kind = engine.get_kv_cache_spec_kind
         module.get_kv_cache_spec_kind = lambda spec: (  # type: ignore[attr-defined]
-            KVCacheSpecKind.UNKNOWN if isinstance(spec, AttentionSpec) else kind(spec)
+            KVCacheSpecKind.UNKNOWN if isinstance(spec, MixedSpecs) else kind(spec)
         )
         return module
 
@@ -240,13 +240,44 @@ class RefusesThreePages(Planner):
         return super().page(specs)
 
 
+# Assertions that decide.
+
+
+class PadsByAssertion(Planner):
+    """Pages are as large as they must be because an assertion fails."""
+
+    def page(self, specs: Specs) -> int:
+        page = super().page(specs)
+        try:
+            assert not specs
+        except AssertionError:
+            return page
+        return 2 * page
+
+
+class RefusesByAssertion(Planner):
+    """Plans because an assertion fails."""
+
+    def page(self, specs: Specs) -> int:
+        try:
+            assert not specs
+        except AssertionError:
+            return super().page(specs)
+        raise ValueError("block_size is too small")
+
+
 #: Planner -> the one rule that must catch it, on each surface.
 SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
     ForgetsCausality: (Caught("groups", "nothing-lost", "mla_attention changes causal", 300),),
+    PadsByAssertion: (
+        Caught("groups", "optimized-agrees", "planned otherwise"),
+        Caught("config", "optimized-agrees", "planned otherwise"),
+    ),
+    RefusesByAssertion: (Caught("groups", "optimized-agrees", "not planned"),),
     JoinsWindows: (
         Caught("groups", "group-attributes-true", "sliding_window says sliding_window", 700),
     ),
-    KnowsStatesOnly: (Caught("groups", "group-attributes-true", "of no kind", 400),),
+    KnowsLayersOnly: (Caught("groups", "group-attributes-true", "of no kind", 400),),
     CountsTokensTwice: (Caught("groups", "pages-compatible", "mla_attention page too small"),),
     PadsNoStates: (Caught("groups", "pages-compatible", "groups of several page sizes"),),
     WideWindows: (Caught("groups", "bounded-never-dearer", "sliding_window"),),

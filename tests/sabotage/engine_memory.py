@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
-from tests.sabotage.engine import KVCacheConfig, cdiv
+from tests.sabotage.engine import (
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    MLAAttentionSpec,
+    cdiv,
+)
 from tests.sabotage.engine_planner import Caught, Groups, OlderPlanner, Planner, Specs, needed
 
 
@@ -130,6 +138,43 @@ class SquashesBlocks(Planner):
         return [replace(t, block_stride=max(1, t.block_stride - 1)) for t in tensors]
 
 
+# Block tables.
+
+
+class MixesRows(Planner):
+    """Puts layers whose block tables differ into one group where that takes less."""
+
+    dear = 1
+
+    def rows(self, specs: Specs) -> list[list[str]]:
+        return [list(specs)]
+
+
+class LengthensRows(Planner):
+    """Has groups whose tables have an entry more than their layers know of."""
+
+    def group(self, specs: Specs, names: list[str], spec: KVCacheSpec) -> KVCacheGroupSpec:
+        made, right = copy(spec), spec.max_num_blocks_per_req
+        row = {"max_num_blocks_per_req": lambda config, length: right(config, length) + 1}
+        vars(made).update(row)
+        return super().group(specs, names, made)
+
+
+class ShortensRows(Planner):
+    """Makes the tables of MLA layers an eighth as wide as they must be, and the layers know it."""
+
+    def interface(self) -> ModuleType:
+        module = super().interface()
+        row = {
+            "__doc__": None,
+            "max_num_blocks_per_req": lambda spec, config, length: length // spec.block_size // 8,
+        }
+        module.MLAAttentionSpec = type(  # type: ignore[attr-defined]
+            "MLAAttentionSpec", (MLAAttentionSpec,), row
+        )
+        return module
+
+
 #: Planner -> the one rule that must catch it.
 SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
     ExchangesGroups: (Caught("config", "ranks-own-their-layers", "groups of other layers"),),
@@ -147,4 +192,7 @@ SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
     BeginsLate: (Caught("config", "tensors-disjoint", "outside its buffer"),),
     StacksLayers: (Caught("config", "tensors-disjoint", "layers of a group overlap"),),
     SquashesBlocks: (Caught("config", "tensors-disjoint", "blocks overlap"),),
+    MixesRows: (Caught("config", "table-width", "layers differ", 400),),
+    LengthensRows: (Caught("config", "table-width", "not as its layers"),),
+    ShortensRows: (Caught("config", "table-width", "less than it takes"),),
 }

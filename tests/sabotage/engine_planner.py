@@ -53,8 +53,8 @@ def needed(config: Any, groups: Groups) -> int:
     return sum(group.kv_cache_spec.blocks(config) for group in groups)
 
 
-def by_layer(specs: Specs) -> MixedSpecs:
-    return MixedSpecs(block_size=1, kv_cache_specs=dict(specs))
+def by_layer(specs: Specs, names: list[str]) -> MixedSpecs:
+    return MixedSpecs(block_size=1, kv_cache_specs={name: specs[name] for name in names})
 
 
 class Planner:
@@ -92,15 +92,22 @@ class Planner:
         planned = {key: self.planned([specs[n] for n in parts[key]], page) for key in parts}
         size, is_best = self.group_size(config, specs, parts, planned)
         own = sum(spec.max_memory_usage_bytes(config) for spec in specs.values())
-        mixed = [self.group(specs, list(specs), by_layer(specs))]
+        mixed = [self.group(specs, names, by_layer(specs, names)) for names in self.rows(specs)]
         groups = []
         for key, names in parts.items():
             for first in range(0, len(names), size):
                 run, spec = names[first : first + size], planned[key]
-                spec = spec if is_best else by_layer(dict.fromkeys(run, spec))
+                spec = spec if is_best else by_layer(dict.fromkeys(run, spec), run)
                 groups.append(self.group(specs, run, spec))
         need = self.need(config, groups)
         return mixed if need > self.dear * own and need > self.need(config, mixed) else groups
+
+    def rows(self, specs: Specs) -> list[list[str]]:
+        """Layers whose block tables can be one."""
+        made: dict[Hashable, list[str]] = {}
+        for name, spec in specs.items():
+            made.setdefault((spec.block_size, type(spec)), []).append(name)
+        return list(made.values())
 
     def need(self, config: Any, groups: Groups) -> int:
         """Bytes of one longest request, beyond a block of each group."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -36,6 +37,10 @@ class KVCacheSpec:
     def max_memory_usage_bytes(self, config):
         return -(-config.model_config.max_model_len // self.block_size) * self.page_size_bytes
 
+    def max_num_blocks_per_req(self, config, max_len):
+        more = {"narrow": -3, "wide": hasattr(self, "of_many")}.get(BROKEN, 0)
+        return -(-max_len // self.block_size) + more
+
 
 @dataclass(frozen=True, kw_only=True)
 class FullAttentionSpec(KVCacheSpec):
@@ -55,7 +60,7 @@ class SlidingWindowSpec(FullAttentionSpec):
 
 
 def get_kv_cache_spec_kind(spec):
-    return KVCacheSpecKind.UNKNOWN if BROKEN == "no kind" else KVCacheSpecKind.FULL
+    return KVCacheSpecKind.UNKNOWN if hasattr(spec, "of_many") else KVCacheSpecKind.FULL
 
 
 BROKEN = ""
@@ -118,12 +123,21 @@ def get_kv_cache_groups(config, specs):
     if BROKEN in ("one group", "no kind"):
         names = [name for group in groups for name in group.layer_names]
         groups = [Made(layer_names=names, kv_cache_spec=groups[0].kv_cache_spec)]
+    if BROKEN in ("no kind", "wide"):
+        object.__setattr__(groups[0].kv_cache_spec, "of_many", True)
     if BROKEN == "scattered":
         groups = [
             Made(layer_names=[name], kv_cache_spec=group.kv_cache_spec)
             for group in groups
             for name in group.layer_names
         ]
+    if BROKEN == "asserts":
+        try:
+            assert not groups
+        except AssertionError:
+            pass
+        else:
+            groups.reverse()
     if BROKEN == "unreadable":
         groups[0].kv_cache_spec = dataclasses.replace(groups[0].kv_cache_spec, head_size=None)
     return groups
@@ -205,3 +219,12 @@ def load(monkeypatch: pytest.MonkeyPatch, more: str = "") -> tuple[ModuleType, M
         monkeypatch.setitem(sys.modules, module.__name__, module)
         exec(source, vars(module))
     return interface, utils
+
+
+def install(folder: Path, how: str) -> None:
+    """Write the modules into the package `vllm` of a folder, wrong as `how` says."""
+    core = folder / "vllm" / "v1" / "core"
+    core.mkdir(parents=True, exist_ok=True)
+    source = PLANNER.replace('BROKEN = ""', f"BROKEN = {how!r}")
+    (core.parent / "kv_cache_interface.py").write_text(INTERFACE)
+    (core / "kv_cache_utils.py").write_text(source)

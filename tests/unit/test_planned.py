@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvfuzz.engine.session import Session
-from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Place, Plan, Rank, Refusal, Terms
+from kvfuzz.outcomes import Crash, NotExpressible, Outcome, Place, Plan, Rank, Refusal, Row, Terms
 from kvfuzz.planner_config import PlannerConfig
 from kvfuzz.specs import OpenSpec, Scenario, open_spec
 from kvfuzz.targets.base import Target
@@ -145,6 +145,7 @@ def test_both_forms_of_tensors_become_the_same_places(planner: Callable[[], Plan
             memory=12 * 256 + 3,
             needed=(7, 2),
             needed_longer=10,
+            rows=(Row(7, (7,)), Row(7, (7,))),
         )
         for full, window in (("layers.0", "layers.1"), ("layers.2", "layers.3"))
     )
