@@ -28,10 +28,11 @@ Observation = Literal["violates", "holds", "refuses", "not-expressible", "error"
 REASONS = {
     "upstream-open": "a bug, not fixed in the newest release that was observed",
     "upstream-fixed": "a bug, fixed in a later release",
+    "latent": "a bug that no layer of vLLM's own runs into, only one that sets what these do not",
     "by-design": "upstream means it: its own code relies on it",
     "invariant-too-strong": "the rule asks for more than a correct planner must do",
 }
-Reason = Literal["upstream-open", "upstream-fixed", "by-design", "invariant-too-strong"]
+Reason = Literal["upstream-open", "upstream-fixed", "latent", "by-design", "invariant-too-strong"]
 
 
 class Entry(Case, frozen=True, kw_only=True, forbid_unknown_fields=True):
