@@ -60,6 +60,7 @@ _RATIOS: Final = (
     (1, 1),
     (2, 1),
     (1, 2),
+    (1, 1),
     (3, 1),
     (3, 4),
     (3, 2),
@@ -78,7 +79,7 @@ _SHARING: Final = (1, 1, 1, 1, 1, 2, 4)
 _LENGTHS: Final = (4096, 256, 65536, 1024, 131072, 17, 128, 1)
 _BATCHES: Final = (2048, 8192, 64, 1)
 #: Blocks that are set, whatever one longest request takes.
-_OVERRIDES: Final = (100_000, 1000, 4, 1, 0)
+_OVERRIDES: Final = (100_000, 1000, 10_000, 4, 100_000, 1, 1000, 0)
 #: Blocks beyond those, and bytes beyond that; or blocks that lack where a length is fitted.
 _SPARE_BLOCKS: Final = (0, 1, 0, 2, 100, 0, -1)
 _LACKING_BLOCKS: Final = (0, 1, 0, 2, 10, 0, 1)
@@ -124,7 +125,7 @@ def _sized(choose: Choose, kind: str, base: _Geometry) -> dict[str, Value]:
     block, heads, size = base.block_size, base.num_kv_heads, base.head_size
     if "mla" in kind:  # one vector a token, where others have a key and a value
         like = 2 * heads * size
-        heads, size = 1, (like, 576, like, 512, like)[choose(0, 4)]
+        heads, size = 1, (like, 576, 512)[max(0, choose(0, 8) - 6)]
     if where == 0 and block * times % through == 0:
         block = block * times // through
     elif where == 1 and heads * times % through == 0:
@@ -137,8 +138,8 @@ def _sized(choose: Choose, kind: str, base: _Geometry) -> dict[str, Value]:
 def _state(choose: Choose, base: _Geometry) -> dict[str, Value]:
     """The fields of a state layer: one state, or two, whose bytes are like a page."""
     times, through = pick(choose, _RATIOS)
-    # About every second is like no page of attention, as those of models without care for it.
-    unlike = choose(0, 2 * len(_STATES)) - len(_STATES) - 1
+    # About every third is like no page of attention, as those of models without care for it.
+    unlike = choose(0, 3 * len(_STATES)) - 2 * len(_STATES) - 1
     element = DTYPE_BYTES[base.dtype]
     shape = _STATES[unlike] if unlike >= 0 else (max(1, base.page * times // through // element),)
     shapes: tuple[Value, ...] = (shape,)
