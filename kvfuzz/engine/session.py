@@ -107,6 +107,7 @@ class _Trial(msgspec.Struct, gc=False):
         return self.session.ask(scenario)[0].outcome
 
     def optimized(self, scenario: Scenario) -> Outcome | None:
+        # Only vLLM's own functions have it.
         without_assertions = getattr(self.session.target, "optimized", None)
         if without_assertions is None:
             return None

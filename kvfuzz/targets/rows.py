@@ -1,7 +1,7 @@
 """The width of a worker's block tables, by a plan's own specs.
 
 A worker makes one table a group and asks the group's spec how long a row is;
-what works on a layer asks that layer's. Specs tell it since 0.28.
+what works on a layer asks that layer's. Older releases' specs do not tell.
 """
 
 from __future__ import annotations
