@@ -50,9 +50,10 @@ def test_the_guard_of_uniform_mixes(tmp_path: Path):
 def test_the_groups_of_an_engine(tmp_path: Path):
     differences = _differences(tmp_path, "0.28.0", "0.29.0", *_GROUPS)
     assert {"refusal", "groups"} <= {found["aspect"] for found in differences}
-    shrunk = [found for found in differences if found["shrunk"]]
-    assert shrunk
-    assert all(len(found["scenario"]["mix"]) <= 6 for found in shrunk)
+    # Those met most often are shrunk first; some rare ones need many layers.
+    common = sorted(differences, key=lambda found: -found["scenarios"])[:3]
+    assert all(found["shrunk"] for found in common)
+    assert max(len(found["scenario"]["mix"]) for found in common) <= 4
 
 
 @pytest.mark.live

@@ -27,4 +27,6 @@ def test_the_whole_planner(version: str, surface: str, tmp_path: Path):
     # Each rule had something to judge, but for those that judge what is rare.
     rare = {"accepts-what-fits", "split-agrees", "necessary-refusal"}
     unjudged = {rule["id"] for rule in asked["invariants"] if not rule["checked"]}
-    assert unjudged <= rare
+    # Specs tell how wide a block table is from 0.26 on.
+    older = RELEASES.index(version) < RELEASES.index("0.26.0")
+    assert unjudged - rare == ({"table-width"} if older and surface == "config" else set())
