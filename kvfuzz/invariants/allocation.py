@@ -138,7 +138,7 @@ class TableWidthViolation(Violation):
 )
 def table_width(trial: Trial) -> None:
     """Judge the row of each rank's groups by the layers', then by what the group takes."""
-    terms = {
+    had = {
         name: given
         for group in groups_of(trial)
         if group.terms is not None
@@ -155,7 +155,7 @@ def table_width(trial: Trial) -> None:
                 expected = "one number for all layers of a group"
             elif row.group != row.layers[0]:
                 got, symptom = f"a row of {row.group} entries", "not as its layers"
-            elif row.group < taken and all(_as_billed(trial, terms[name]) for name in names):
+            elif row.group < taken and all(_as_billed(trial, had[n]) for n in names if n in had):
                 got, symptom = f"a row of {row.group} entries", "less than it takes"
                 expected = f"at least the {taken} blocks of one longest request"
             else:
