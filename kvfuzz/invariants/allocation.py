@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned, ranks_of
-from kvfuzz.outcomes import Place, Rank
+from kvfuzz.outcomes import Place, Rank, Row
 from kvfuzz.specs import OpenSpec
 
 
@@ -145,28 +145,34 @@ def table_width(trial: Trial) -> None:
         for name, given in zip(group.layers, group.terms.given, strict=True)
     }
     for rank in ranks_of(trial):
-        for names, row, taken in zip(rank.groups, rank.rows, rank.needed, strict=False):
-            if not row.layers:
-                continue
-            expected = f"{min(row.layers)}, as each layer has by itself"
-            if row.group is None or len(set(row.layers)) > 1:
-                widths = ", ".join(map(str, sorted(set(row.layers))))
-                got, symptom = f"layers whose rows have {widths} entries", "layers differ"
-                expected = "one number for all layers of a group"
-            elif row.group != row.layers[0]:
-                got, symptom = f"a row of {row.group} entries", "not as its layers"
-            elif row.group < taken and all(_as_billed(trial, had[n]) for n in names if n in had):
-                got, symptom = f"a row of {row.group} entries", "less than it takes"
-                expected = f"at least the {taken} blocks of one longest request"
-            else:
-                continue
-            raise TableWidthViolation(
-                symptom=symptom,
-                got=got,
-                expected=expected,
-                layers=names,
-                groups=groups_of(trial),
-            )
+        for names, row, taken in zip(rank.groups, rank.rows, rank.needed, strict=True):
+            as_billed = all(_as_billed(trial, had[name]) for name in names if name in had)
+            found = _unfit(row, taken if as_billed else 0)
+            if found is not None:
+                symptom, got, expected = found
+                raise TableWidthViolation(
+                    symptom=symptom,
+                    got=got,
+                    expected=expected,
+                    layers=names,
+                    groups=groups_of(trial),
+                )
+
+
+def _unfit(row: Row, least: int) -> tuple[str, str, str] | None:
+    """Symptom, got and expected of a row, which must have `least` entries; None if it fits."""
+    if not row.layers:
+        return None
+    widths = sorted(set(row.layers))
+    if row.group is None or len(widths) > 1:
+        got = f"layers whose rows have {', '.join(map(str, widths))} entries"
+        return "layers differ", got, "one number for all layers of a group"
+    got = f"a row of {row.group} entries"
+    if row.group != widths[0]:
+        return "not as its layers", got, f"{widths[0]}, as each layer has by itself"
+    if row.group < least:
+        return "less than it takes", got, f"at least the {least} blocks of one longest request"
+    return None
 
 
 def _as_billed(trial: Trial, spec: OpenSpec) -> bool:

@@ -20,7 +20,7 @@ from kvfuzz.outcomes import Group, Place, Plan, Rank, Row, Terms
 from kvfuzz.planner_config import PlannerConfig
 from kvfuzz.specs import OpenSpec, Scenario
 from kvfuzz.targets.base import sayable
-from kvfuzz.targets.rows import rows_of
+from kvfuzz.targets.rows import rows_of, tells_rows
 
 #: Bytes that no mix needs.
 _PLENTY: Final = 1 << 60
@@ -97,6 +97,7 @@ class EnginePlanner:
         self._get_configs = function("get_kv_cache_configs")
         self._get_global_groups = function("get_global_kv_cache_groups")
         self._get_kind = getattr(interface, "get_kv_cache_spec_kind", None)
+        self._tells_rows = tells_rows(interface)
         #: Makes the configs.
         self.configs = configs
         self._look = look
@@ -172,7 +173,8 @@ class EnginePlanner:
         model = answer.config.model_config
         length = model.max_model_len
         needed = [_needed(config, answer.config) for config in made]
-        rows = [rows_of(config, specs, answer.config) for config in made]
+        told = self._tells_rows
+        rows = [rows_of(config, specs, answer.config) if told else () for config in made]
         model.max_model_len += 1
         longer = [sum(_needed(config, answer.config)) for config in made]
         ranks = tuple(map(_rank, made, answer.memory, needed, longer, rows))

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from kvfuzz.outcomes import Row
 
 
 def rows_of(made: Any, specs: Mapping[str, Any], config: Any) -> tuple[Row, ...]:
-    """The rows of a rank's tables; none if specs do not tell.
+    """The rows of a rank's tables, of specs that tell.
 
     Args:
         made: The rank's config.
         specs: Layer name -> the spec that it had.
         config: The engine's, with the longest request that is planned for.
     """
-    told = all(hasattr(spec, "max_num_blocks_per_req") for spec in specs.values())
-    return tuple(_row(group, specs, config) for group in made.kv_cache_groups) if told else ()
+    return tuple(_row(group, specs, config) for group in made.kv_cache_groups)
+
+
+def tells_rows(interface: ModuleType) -> bool:
+    """Whether the spec classes of a planner know how long a row is."""
+    return hasattr(getattr(interface, "KVCacheSpec", None), "max_num_blocks_per_req")
 
 
 def _row(group: Any, specs: Mapping[str, Any], config: Any) -> Row:

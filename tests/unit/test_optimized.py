@@ -128,8 +128,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VllmT
 
 @pytest.mark.parametrize("surface", ["groups", "config"])
 def test_a_decision_by_an_assertion_is_found(installed: VllmTarget, surface: str):
-    violations = Session(installed, surface).judge(TWO, only="optimized-agrees")
-    (violation,) = violations
+    (violation,) = Session(installed, surface).judge(TWO, only="optimized-agrees")
     assert violation.symptom == "planned otherwise"
     assert violation.got == "groups {layers.0} {layers.1}; under -O groups {layers.1} {layers.0}"
 
