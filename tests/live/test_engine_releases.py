@@ -22,7 +22,7 @@ def test_the_whole_planner(version: str, surface: str, tmp_path: Path):
     outcomes = asked["outcomes"]
     assert sum(outcomes.values()) == _MIXES
     assert outcomes["plan"] > 0.25 * _MIXES
-    assert outcomes["refusal"] < 0.35 * _MIXES
+    assert outcomes["refusal"] < (0.35 if surface == "config" else 0.3) * _MIXES
     assert outcomes["not-expressible"] < 0.1 * _MIXES
     # Each rule had something to judge, but for those that judge what is rare.
     rare = {"accepts-what-fits", "split-agrees", "necessary-refusal"}
