@@ -47,8 +47,8 @@
   }
 
   // A link to a finding leads there, whatever is filtered.
-  function follow() {
-    const goal = at(location.hash.slice(1));
+  function follow(hash) {
+    const goal = at(hash.slice(1));
     if (goal && goal.hidden) {
       form.reset();
       apply();
@@ -81,10 +81,13 @@
   form.addEventListener("input", apply);
   form.addEventListener("change", apply); // some tools choose an option without an input event
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(apply));
+  at("clear").addEventListener("click", () => {
+    form.reset(); // its event comes before the fields change, so apply cannot listen to it
+    apply();
+  });
   for (const link of all(".cell a")) {
-    link.addEventListener("click", () => setTimeout(follow));
+    link.addEventListener("click", () => follow(link.hash));
   }
   apply();
-  follow();
+  follow(location.hash);
 })();
