@@ -69,5 +69,11 @@ class PlannerConfig(
             self, num_gpu_blocks_override=None, spare_blocks=None, spare_bytes=0
         )
 
+    def memory(self, needed: int, block: int) -> int:
+        """Bytes of a rank that has what is spare beside `needed` blocks of `block` bytes each."""
+        assert self.spare_blocks is not None
+        blocks = needed + 1 + self.spare_blocks  # one is the null block
+        return max(0, blocks * block + self.spare_bytes)
+
 
 PLAIN_CONFIG = PlannerConfig()

@@ -105,7 +105,7 @@ def _is_full(rank: Rank) -> bool:
     """Whether no further block would fit."""
     if not rank.blocks or not rank.buffers:
         return True
-    return sum(rank.buffers) + sum(rank.buffers) // rank.blocks > rank.memory
+    return sum(rank.buffers) + _block(rank) > rank.memory
 
 
 class AcceptsWhatFitsViolation(Violation):
@@ -119,15 +119,22 @@ def _refused_at_an_edge(trial: Trial) -> bool:
     return (
         type(trial.outcome) is Refusal
         and config.spare_blocks is not None
-        and config.spare_blocks >= 0
-        and config.spare_bytes >= 0
         and config.num_gpu_blocks_override is None
+        and (config.auto_fit or _enough(trial))
     )
+
+
+def _enough(trial: Trial) -> bool:
+    config = trial.scenario.config
+    return (config.spare_blocks or 0) >= 0 and config.spare_bytes >= 0
 
 
 @invariant(
     AcceptsWhatFitsViolation,
-    claim="Memory for the blocks of one longest request and the null block is enough.",
+    claim=(
+        "Memory for the blocks of one longest request and the null block is enough; where its "
+        "length is to be fitted, memory for a request of one token is."
+    ),
     source="An engine that could serve the model does not start.",
     applies_to="refusals where there is that much memory",
     surfaces=("config",),
@@ -136,20 +143,49 @@ def _refused_at_an_edge(trial: Trial) -> bool:
     calls_again=True,
 )
 def accepts_what_fits(trial: Trial) -> None:
-    """Judge a refusal by whether there is a plan if memory is in plenty."""
-    config = trial.scenario.config.in_plenty()
-    plenty = trial.again(msgspec.structs.replace(trial.scenario, config=config))
-    if type(plenty) is Plan:
-        assert isinstance(trial.outcome, Refusal)
-        raise AcceptsWhatFitsViolation(
-            symptom="refused",
-            got=f"{trial.outcome.exception}: {trial.outcome.message[:200]}",
-            expected=(
-                "a plan: by the blocks that its groups take and the bytes that a block takes when "
-                "memory is in plenty, there is enough"
-            ),
-            layers=tuple(trial.pages),
+    """Judge a refusal by the plan that there is if memory is in plenty."""
+    config = trial.scenario.config
+    plenty = _in_plenty(trial, config.max_model_len)
+    if plenty is None:
+        return
+    if _enough(trial):
+        raise _refused(
+            trial,
+            "refused",
+            "a plan: by the blocks that its groups take and the bytes that a block takes when "
+            "memory is in plenty, there is enough",
         )
+    shortest = _in_plenty(trial, 1)
+    if shortest is None:
+        return
+    for rank, least in zip(plenty.ranks, shortest.ranks, strict=True):
+        memory = config.memory(sum(rank.needed), _block(rank))
+        if (sum(least.needed) + _NULL_BLOCKS) * _block(least) > memory:
+            return
+    raise _refused(trial, "not shortened", "a plan for a shorter request: one token fits")
+
+
+def _in_plenty(trial: Trial, length: int) -> Plan | None:
+    """The plan for a longest request of that many tokens if memory is in plenty."""
+    config = trial.scenario.config.in_plenty()
+    config = msgspec.structs.replace(config, auto_fit=False, max_model_len=length)
+    plan = trial.again(msgspec.structs.replace(trial.scenario, config=config))
+    return plan if type(plan) is Plan and all(rank.blocks for rank in plan.ranks) else None
+
+
+def _block(rank: Rank) -> int:
+    """Bytes that a block takes of all buffers."""
+    return sum(rank.buffers) // rank.blocks
+
+
+def _refused(trial: Trial, symptom: str, expected: str) -> AcceptsWhatFitsViolation:
+    assert isinstance(trial.outcome, Refusal)
+    return AcceptsWhatFitsViolation(
+        symptom=symptom,
+        got=f"{trial.outcome.exception}: {trial.outcome.message[:200]}",
+        expected=expected,
+        layers=tuple(trial.pages),
+    )
 
 
 class BoundedOverheadViolation(Violation):
@@ -188,7 +224,7 @@ def bounded_overhead(trial: Trial) -> None:
     (rank,) = ranks_of(trial)
     if not rank.blocks:
         return
-    block = sum(rank.buffers) // rank.blocks
+    block = _block(rank)
     need = sum(rank.needed) * block
     own = sum(
         blocks * trial.pages.get(layer, 0)

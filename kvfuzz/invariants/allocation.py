@@ -84,6 +84,7 @@ def _judge(
     group_of: dict[str, int],
     size: int,
 ) -> None:
+    kinds = {name: spec.kind for name, spec in trial.scenario.mix}
     # What repeats from block to block shows at the ends.
     blocks = sorted({b for b in (0, 1, rank.blocks - 2, rank.blocks - 1) if 0 <= b < rank.blocks})
     spans = sorted(
@@ -94,7 +95,7 @@ def _judge(
     for start, page, block, layer in spans:
         if start < 0 or start + page > size:
             raise TensorsDisjointViolation(
-                symptom="outside its buffer",
+                symptom=f"{kinds.get(layer, 'layer')} outside its buffer",
                 got=f"block {block} of {layer} at bytes {start} to {start + page} of {size}",
                 expected="pages inside the buffer",
                 layers=(layer,),
@@ -105,10 +106,11 @@ def _judge(
         start, page, block, layer = span
         reach = [other for other in reach if other[0] + other[1] > start]
         for _, _, other_block, other in reach:
-            if block != other_block or group_of[layer] == group_of[other]:
-                same = block == other_block
+            within = group_of[layer] == group_of[other]
+            if block != other_block or within:
+                whose = "a layer" if layer == other else "a group" if within else "several groups"
                 raise TensorsDisjointViolation(
-                    symptom="layers of a group overlap" if same else "blocks overlap",
+                    symptom=f"{'layers' if block == other_block else 'blocks'} of {whose} overlap",
                     got=f"block {block} of {layer} and block {other_block} of {other} share bytes",
                     expected="bytes of their own",
                     layers=(other, layer),

@@ -137,8 +137,9 @@ def group_attributes_true(trial: Trial) -> None:
     for group, terms in _terms(trial):
         if terms.kind == "unknown":
             kinds = " and ".join(sorted({spec.kind for spec in terms.planned}))
+            bounded = all(any(name in dict(s.fields) for name in _BOUNDS) for s in terms.planned)
             raise GroupAttributesTrueViolation(
-                symptom="of no kind",
+                symptom="windows of no kind" if bounded else "of no kind",
                 got=f"a group of {kinds} layers whose kind is unknown",
                 expected="a kind that its layers have",
                 layers=group.layers,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, planned
+from kvfuzz.outcomes import Group
 
 
 class PagesCompatibleViolation(Violation):
@@ -66,3 +69,49 @@ def pages_compatible(trial: Trial) -> None:
             expected="one page size",
             groups=groups,
         )
+
+
+class BlocksDivideViolation(Violation):
+    """Blocks of a plan have less in common than the layers' own."""
+
+    invariant = "blocks-divide"
+
+
+@invariant(
+    BlocksDivideViolation,
+    claim=(
+        "The greatest common divisor of a plan's block sizes is no less than that of the layers' "
+        "own, or than the smallest block of the plan."
+    ),
+    source="Prefixes are hashed by a block that divides all: the finer, the more hashes.",
+    applies_to="plans with groups, some layer of which has another block size than its own",
+    surfaces=("groups",),
+    severity="waste",
+    applies=lambda trial: planned(trial) and any(_rescaled(group) for group in groups_of(trial)),
+)
+def blocks_divide(trial: Trial) -> None:
+    """Judge the greatest common divisor of the planned block sizes."""
+    given: set[int] = set()
+    made: set[int] = set()
+    for group in groups_of(trial):
+        if group.terms is not None:
+            given.update(spec.block_size or 0 for spec in group.terms.given)
+            made.update(spec.block_size or 0 for spec in group.terms.planned)
+    made.discard(0)
+    least = min(gcd(*given), min(made, default=0))
+    if gcd(*made) < least:
+        raise BlocksDivideViolation(
+            symptom="finer blocks",
+            got=f"blocks of {', '.join(map(str, sorted(made)))} tokens, hashed by {gcd(*made)}",
+            expected=f"blocks that {least} tokens divide",
+            layers=tuple(trial.pages),
+            groups=groups_of(trial),
+        )
+
+
+def _rescaled(group: Group) -> bool:
+    terms = group.terms
+    return terms is not None and any(
+        made is not given and made.block_size != given.block_size
+        for given, made in zip(terms.given, terms.planned, strict=True)
+    )

@@ -20,7 +20,7 @@ CHECKS = {"groups": GROUP_CHECKS, "config": CONFIG_CHECKS}
 
 _INTERFACE = "vllm.v1.kv_cache_interface"
 #: Of the standard library, those that a test may use.
-_STANDARD = ("contextlib", "copy", "itertools", "re")
+_STANDARD = ("contextlib", "copy", "itertools", "math", "re")
 
 
 def engine_reproduction(finding: Finding, dialect: Dialect) -> str | None:

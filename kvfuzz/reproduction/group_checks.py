@@ -133,6 +133,15 @@ def _pages_compatible(asked: Asked) -> str:
 """
 
 
+def _blocks_divide(asked: Asked) -> str:
+    return f"""
+    groups = {asked.call}
+    given = [spec.block_size for spec in kv_cache_specs.values()]
+    planned = [spec.block_size for spec in planned_specs(groups).values()]
+    assert math.gcd(*planned) >= min(math.gcd(*given), *planned)
+"""
+
+
 def _bounded_never_dearer(asked: Asked) -> str:
     return f"""
     config = engine_config()
@@ -159,6 +168,7 @@ GROUP_CHECKS: Final[dict[str, Check]] = {
     "nothing-lost": _nothing_lost,
     "group-attributes-true": _group_attributes_true,
     "pages-compatible": _pages_compatible,
+    "blocks-divide": _blocks_divide,
     "bounded-never-dearer": _bounded_never_dearer,
     "drafts-together": _drafts_together,
 }

@@ -148,16 +148,13 @@ class EnginePlanner:
 
         What a block takes is seen from what the planner itself does with memory in plenty.
         """
-        assert wanted.spare_blocks is not None
         plain = msgspec.structs.replace(wanted.in_plenty(), auto_fit=False)
         copies = [dict(specs) for specs in ranks]
         answer = self._plan(copies, [_PLENTY] * len(ranks), self.configs.make(plain))
         memory = []
         for made in answer.ranks:
             block = sum(_buffers(made.kv_cache_tensors)[0]) // made.num_blocks
-            needed = sum(_needed(made, answer.config))
-            blocks = needed + 1 + wanted.spare_blocks  # one is the null block
-            memory.append(max(0, blocks * block + wanted.spare_bytes))
+            memory.append(wanted.memory(sum(_needed(made, answer.config)), block))
         return memory
 
     def normalise(self, answer: Planned, specs: Mapping[str, Any]) -> Plan:

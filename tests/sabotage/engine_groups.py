@@ -62,6 +62,16 @@ class KnowsLayersOnly(Planner):
         return module
 
 
+class ShortensBlocksOfWindows(Planner):
+    """Takes a token off each block of windows."""
+
+    def planned(self, specs: list[KVCacheSpec], page: int) -> KVCacheSpec:
+        made = super().planned(specs, page)
+        if not isinstance(made, SlidingWindowSpec) or made.block_size < 3:
+            return made
+        return replace(made, block_size=made.block_size - 1, page_size_padded=page)
+
+
 class CountsTokensTwice(Planner):
     """Says that a page of MLA layers holds twice the tokens that it has room for."""
 
@@ -280,6 +290,7 @@ SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
     KnowsLayersOnly: (Caught("groups", "group-attributes-true", "of no kind", 400),),
     CountsTokensTwice: (Caught("groups", "pages-compatible", "mla_attention page too small"),),
     PadsNoStates: (Caught("groups", "pages-compatible", "groups of several page sizes"),),
+    ShortensBlocksOfWindows: (Caught("groups", "blocks-divide", "finer blocks"),),
     WideWindows: (Caught("groups", "bounded-never-dearer", "sliding_window"),),
     SetsTheFirstApart: (Caught("groups", "order-free", "partition differs", 300),),
     LosesALayer: (Caught("groups", "partition", "lost"),),

@@ -101,6 +101,14 @@ class WantsABlockMore(Planner):
         super().fit(config, groups, usable - spare)
 
 
+class NeverShortens(Planner):
+    """Refuses a request that is too long, though it may be shortened."""
+
+    def fit(self, config: Any, groups: Groups, usable: int) -> None:
+        if needed(config, groups) > usable:
+            self.refuse_memory(config.cache_config.num_gpu_blocks_override)
+
+
 # Buffers.
 
 
@@ -115,11 +123,18 @@ class ForgetsALayer(OlderPlanner):
 
 
 class BeginsLate(Planner):
-    """Begins a byte late, and so ends behind the buffer."""
+    """Has MLA layers begin a byte late, and so end behind the buffer."""
 
     def tensors(self, config: Any, share: Groups, blocks: int) -> list[Any]:
-        tensors = super().tensors(config, share, blocks)
-        return [replace(tensor, offset=tensor.offset + 1) for tensor in tensors]
+        rows = {n for g in share if _is_mla(g.kv_cache_spec) for n in g.layer_names}
+        return [
+            replace(tensor, offset=tensor.offset + rows.issuperset(tensor.layers))
+            for tensor in super().tensors(config, share, blocks)
+        ]
+
+
+def _is_mla(spec: KVCacheSpec) -> bool:
+    return isinstance(spec, MLAAttentionSpec)
 
 
 class StacksLayers(Planner):
@@ -131,11 +146,26 @@ class StacksLayers(Planner):
 
 
 class SquashesBlocks(Planner):
-    """Begins each block a byte before the one before it ends."""
+    """Begins each block of an only layer a byte before the one before it ends."""
 
     def tensors(self, config: Any, share: Groups, blocks: int) -> list[Any]:
         tensors = super().tensors(config, share, blocks)
+        if sum(len(group.layer_names) for group in share) > 1:
+            return tensors
         return [replace(t, block_stride=max(1, t.block_stride - 1)) for t in tensors]
+
+
+class TurnsAGroupRound(Planner):
+    """Has the blocks of a second group begin at the end of the buffer, and those of others not."""
+
+    def tensors(self, config: Any, share: Groups, blocks: int) -> list[Any]:
+        tensors = super().tensors(config, share, blocks)
+        second = {name for group in share[1:2] for name in group.layer_names}
+        for tensor in tensors:
+            if second.issuperset(tensor.layers):
+                tensor.offset += (blocks - 1) * tensor.block_stride
+                tensor.block_stride *= -1
+        return tensors
 
 
 # Block tables.
@@ -189,9 +219,11 @@ SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
     LeavesABlock: (Caught("config", "one-accounting", "memory left"),),
     ShortensByOneMore: (Caught("config", "one-accounting", "shortened too far", 300),),
     WantsABlockMore: (Caught("config", "accepts-what-fits", "refused", 700),),
-    BeginsLate: (Caught("config", "tensors-disjoint", "outside its buffer"),),
+    NeverShortens: (Caught("config", "accepts-what-fits", "not shortened", 700),),
+    BeginsLate: (Caught("config", "tensors-disjoint", "mla_attention outside its buffer"),),
     StacksLayers: (Caught("config", "tensors-disjoint", "layers of a group overlap"),),
-    SquashesBlocks: (Caught("config", "tensors-disjoint", "blocks overlap"),),
+    SquashesBlocks: (Caught("config", "tensors-disjoint", "blocks of a layer overlap"),),
+    TurnsAGroupRound: (Caught("config", "tensors-disjoint", "blocks of several groups overlap"),),
     MixesRows: (Caught("config", "table-width", "layers differ", 400),),
     LengthensRows: (Caught("config", "table-width", "not as its layers"),),
     ShortensRows: (Caught("config", "table-width", "less than it takes"),),

@@ -112,6 +112,10 @@ def get_kv_cache_groups(config, specs):
         specs.popitem()
     if BROKEN == "fickle" and len(CALLS) % 2:
         groups.reverse()
+    if BROKEN == "odd blocks":
+        for group in groups:
+            spec = group.kv_cache_spec
+            group.kv_cache_spec = dataclasses.replace(spec, block_size=spec.block_size + 1)
     if BROKEN in ("causal", "small page"):
         change = {"causal": False} if BROKEN == "causal" else {"head_size": 1}
         for group in groups:

@@ -62,6 +62,7 @@ BROKEN = [
     ("groups", "group-attributes-true", TWO, "no kind"),
     ("groups", "pages-compatible", TWO, "small page"),
     ("groups", "pages-compatible", _mix(FULL, WIDE), "two pages"),
+    ("groups", "blocks-divide", TWO, "odd blocks"),
     ("groups", "bounded-never-dearer", WITH_WINDOW, "dear window"),
     ("groups", "drafts-together", DRAFTS, "scattered"),
     ("config", "plan-or-refusal", RANKS, "crash"),
