@@ -44,6 +44,8 @@ _FAULT = b"!"
 _POOLED = ("groups", "config")
 # The surface that asks for the page itself, so that what goes wrong there is an answer.
 _PAGE = "page"
+#: What a spec class raises of values that it does not take.
+_REFUSES = (ValueError, TypeError, AssertionError, NotImplementedError)
 
 
 class _Native(msgspec.Struct, frozen=True, gc=False):
@@ -155,7 +157,7 @@ class Session:
             for turn in range(CALLS_AGAIN_SHARE)
         ]
 
-    def _native(self, spec: LayerSpec) -> _Native | NotExpressible:
+    def _native(self, spec: LayerSpec) -> _Native | Outcome:
         kept = self._natives.get(spec)
         if kept is not None:
             return kept
@@ -166,14 +168,16 @@ class Session:
             self._natives[spec] = made
         return made
 
-    def _translated(self, spec: LayerSpec) -> _Native | NotExpressible:
+    def _translated(self, spec: LayerSpec) -> _Native | Outcome:
         lacks = self.target.dialect.lacks(spec)
         if lacks is not None:
             return NotExpressible(reason=lacks)
         try:
             native = self.target.translate(spec)
-        except Exception as error:  # a spec that the target's own class refuses
+        except _REFUSES as error:
             return NotExpressible(reason=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            return classify(error)
         try:
             page = self.target.page_size(spec, native)
         except Exception as error:
@@ -187,7 +191,7 @@ class Session:
     def pages(self, scenario: Scenario) -> dict[str, int]:
         """Layer name -> page size in bytes, by the target's rules; 0 if not expressible."""
         found = {spec: self._native(spec) for _, spec in scenario}
-        sizes = {s: 0 if isinstance(n, NotExpressible) else n.page for s, n in found.items()}
+        sizes = {s: n.page if isinstance(n, _Native) else 0 for s, n in found.items()}
         return {name: sizes[spec] for name, spec in scenario}
 
     def prepare(self, scenario: Scenario) -> None:
@@ -221,7 +225,7 @@ class Session:
                 entry = kept(spec)
                 if entry is None:
                     made = self._native(spec)
-                    if isinstance(made, NotExpressible):
+                    if not isinstance(made, _Native):
                         return Answer(made), pages
                     entry = made
                 taken = apart and any(entry is other for other in used.values())

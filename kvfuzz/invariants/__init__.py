@@ -7,6 +7,7 @@ from kvfuzz.invariants import (  # noqa: F401
     accounting,
     allocation,
     conduct,
+    context,
     drafts,
     fidelity,
     grouping,

@@ -8,6 +8,7 @@ Ranges of releases are derived from that, never typed. Search says `new` or
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -84,14 +85,8 @@ class KnownFinding(msgspec.Struct, frozen=True):
         """
         if not speaks_of(target):
             return False
-        releases = sorted(self.entry.observed, key=Version)
-        try:
-            wanted = Version(version)
-        except InvalidVersion:
-            nearest = releases[-1:]
-        else:
-            nearest = [r for r in releases if Version(r) <= wanted][-1:] or releases[:1]
-        return not nearest or self.entry.observed[nearest[0]] == "violates"
+        nearest = _nearest(self.entry.observed, version)
+        return not nearest or self.entry.observed[nearest] == "violates"
 
     @property
     def range(self) -> str:
@@ -131,6 +126,27 @@ def ledger() -> tuple[KnownFinding, ...]:
         also = (scenario_from_wire(wire, entry.surface, path.name) for wire in entry.also)
         known.append(KnownFinding(entry, witness, path, tuple(also)))
     return tuple(known)
+
+
+def _nearest(releases: Iterable[str], version: str) -> str:
+    """The newest of some releases up to a version, else the oldest; the newest of all if the
+    version cannot be placed, "" of none.
+    """
+    ordered = sorted(releases, key=Version)
+    try:
+        wanted = Version(version)
+    except InvalidVersion:
+        return ordered[-1] if ordered else ""
+    return next((r for r in reversed(ordered) if Version(r) <= wanted), next(iter(ordered), ""))
+
+
+def stands_for(target: str, version: str) -> str:
+    """The release whose record a target is judged by that has none itself; else ""."""
+    if not speaks_of(target):
+        return ""
+    recorded = {release for known in ledger() for release in known.entry.observed}
+    own = version in recorded and not target.startswith("vllm@")
+    return "" if own else _nearest(recorded, version)
 
 
 def speaks_of(target: str) -> bool:

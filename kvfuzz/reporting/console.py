@@ -14,7 +14,7 @@ from kvfuzz.engine.events import Report, SurfaceReport, TargetReport
 from kvfuzz.files import printable
 from kvfuzz.findings import Finding
 from kvfuzz.invariants import invariants_of
-from kvfuzz.ledger import REASONS, find_known
+from kvfuzz.ledger import REASONS, find_known, stands_for
 from kvfuzz.outcomes import OUTCOME_NAMES
 from kvfuzz.reporting.matrix import is_verification, spread
 from kvfuzz.reporting.mix import align, mix_table
@@ -38,6 +38,7 @@ def print_report(out: QuietConsole, report: Report, paths: Mapping[str, str]) ->
         _print_target(out, target)
     known = [finding for finding in report.findings if finding.status == "known"]
     _print_known(out, known)
+    _print_borrowed(out, report.targets, known)
     new = report.new
     shown = spread(new) if len(new) > MAX_FULL else new
     for finding in shown[:MAX_FULL]:
@@ -159,6 +160,22 @@ def _print_known(out: QuietConsole, findings: Iterable[Finding]) -> None:
         out.print(Padding(Text(why, style="dim"), (0, 0, 0, 4)))
     if targets:
         out.say()
+
+
+def _print_borrowed(
+    out: QuietConsole, targets: Iterable[TargetReport], known: Iterable[Finding]
+) -> None:
+    """Say by which release's record it was decided what is known, where that is another's."""
+    uris = {finding.target for finding in known}
+    for target in targets:
+        release = stands_for(target.uri, target.version)
+        if release and target.uri in uris:
+            uri = printable(target.uri)
+            out.say(
+                f"What is known of {uri} is what vllm=={release} does, which may hide what is new. "
+                f"`kvfuzz diff vllm=={release} {printable(shlex.quote(target.uri))}` shows it."
+            )
+            out.say()
 
 
 def print_finding(out: QuietConsole, finding: Finding, path: str) -> None:

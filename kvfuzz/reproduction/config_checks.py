@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kvfuzz.reproduction.engine_checks import BOTH, Asked, Check, memory_of, plain_call
+from kvfuzz.reproduction.engine_checks import BOTH, Asked, Check, kept_tokens, memory_of, plain_call
 from kvfuzz.reproduction.engine_helpers import planner, plenty
 from kvfuzz.reproduction.text import quoted
 
@@ -157,6 +157,21 @@ def _table_width(asked: Asked) -> str:
 """
 
 
+def _kept_context_fits(asked: Asked) -> str | None:
+    kept = kept_tokens(asked.finding)
+    if not kept:
+        return None
+    return f"""
+    config = engine_config()
+    configs = {asked.on_config(memory_of(asked.finding))}
+    for group in itertools.chain(*(made.kv_cache_groups for made in configs)):
+        if {asked.layer} in group.layer_names:
+            tokens = planned_specs([group])[{asked.layer}].block_size
+            blocks = blocks_of(group.kv_cache_spec, config)
+            assert blocks * tokens >= {kept}
+"""
+
+
 def _split_agrees(asked: Asked) -> str:
     config = asked.finding.scenario.config
     lines = "".join(plenty(config))
@@ -182,5 +197,6 @@ CONFIG_CHECKS: Final[dict[str, Check]] = {
     "tensors-disjoint": _tensors_disjoint,
     "drafts-marked": _drafts_marked,
     "table-width": _table_width,
+    "kept-context-fits": _kept_context_fits,
     "split-agrees": _split_agrees,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -72,6 +73,12 @@ def memory_of(finding: Finding) -> str:
         return "memory_of(ranks)"
     count = max(finding.scenario.ranks, default=0) + 1
     return "[1 << 60]" if count == 1 else f"[1 << 60] * {count}"
+
+
+def kept_tokens(finding: Finding) -> str:
+    """Tokens that a layer must have blocks for, as its rule said; "" if it did not."""
+    said = re.fullmatch(r"at least \d+, for (\d+) tokens", finding.expected)
+    return said[1] if said else ""
 
 
 def plain_call(asked: Asked) -> str:

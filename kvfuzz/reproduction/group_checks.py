@@ -6,7 +6,7 @@ import zlib
 from math import gcd
 from typing import Final
 
-from kvfuzz.reproduction.engine_checks import BOTH, Asked, Check, plain_call
+from kvfuzz.reproduction.engine_checks import BOTH, Asked, Check, kept_tokens, plain_call
 from kvfuzz.reproduction.text import quoted
 from kvfuzz.specs import OpenSpec
 
@@ -151,6 +151,16 @@ def _bounded_never_dearer(asked: Asked) -> str:
 """
 
 
+def _kept_context_fits(asked: Asked) -> str | None:
+    kept = kept_tokens(asked.finding)
+    if not kept:
+        return None
+    return f"""
+    spec = kv_cache_specs[{asked.layer}]
+    assert blocks_of(spec, engine_config()) * spec.block_size >= {kept}
+"""
+
+
 def _drafts_together(asked: Asked) -> str:
     return f"""
 {asked.drafts}    groups = {asked.call}
@@ -170,5 +180,6 @@ GROUP_CHECKS: Final[dict[str, Check]] = {
     "pages-compatible": _pages_compatible,
     "blocks-divide": _blocks_divide,
     "bounded-never-dearer": _bounded_never_dearer,
+    "kept-context-fits": _kept_context_fits,
     "drafts-together": _drafts_together,
 }

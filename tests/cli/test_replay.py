@@ -257,6 +257,10 @@ def test_run_says_known_or_new(invoke: Invoke, write_ledger: Callable[..., Path]
     result = invoke(*words, "--no-ledger")
     assert result.code == 1
     assert f"NEW {NAME} on " in result.out
+    # It is judged by another's record.
+    write_ledger(entry(**{"0.9": "violates"}))
+    said = f"What is known of {OLD} is what vllm==0.9 does, which may hide what is new. "
+    assert f"{said}`kvfuzz diff vllm==0.9 {OLD}` shows it." in " ".join(invoke(*words).out.split())
     # A release that was seen to hold has it back: that is news.
     write_ledger(entry(**{"1.0": "holds"}))
     assert invoke(*words).code == 1

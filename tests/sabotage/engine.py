@@ -102,10 +102,9 @@ class MambaSpec(KVCacheSpec):
         return sum(prod(shape) * dtype.itemsize for shape, dtype in states)
 
     def max_memory_usage_bytes(self, vllm_config: Any) -> int:
-        if vllm_config.cache_config.mamba_cache_mode != "all":
-            return self.page_size_bytes
-        length = vllm_config.model_config.max_model_len
-        return cdiv(length, self.block_size) * self.page_size_bytes
+        states = cdiv(vllm_config.model_config.max_model_len, self.block_size)
+        most = {"none": 1, "align": 2, "all": states}[vllm_config.cache_config.mamba_cache_mode]
+        return min(states, most) * self.page_size_bytes
 
     def blocks(self, vllm_config: Any) -> int:
         return self.max_memory_usage_bytes(vllm_config) // self.page_size_bytes

@@ -102,6 +102,23 @@ class WideWindows(Planner):
         return module
 
 
+class WindowsWithoutTheirStep(Planner):
+    """Counts what a window takes without the tokens that are written in a step."""
+
+    def interface(self) -> ModuleType:
+        module = super().interface()
+        blocks = {
+            "__doc__": None,
+            "blocks": lambda spec, config: min(
+                -(-spec.sliding_window // spec.block_size), spec.whole(config)
+            ),
+        }
+        module.SlidingWindowSpec = type(  # type: ignore[attr-defined]
+            "SlidingWindowSpec", (SlidingWindowSpec,), blocks
+        )
+        return module
+
+
 # Which layers go together.
 
 
@@ -292,6 +309,10 @@ SABOTAGED: dict[type[Planner], tuple[Caught, ...]] = {
     PadsNoStates: (Caught("groups", "pages-compatible", "groups of several page sizes"),),
     ShortensBlocksOfWindows: (Caught("groups", "blocks-divide", "finer blocks"),),
     WideWindows: (Caught("groups", "bounded-never-dearer", "sliding_window"),),
+    WindowsWithoutTheirStep: (
+        Caught("groups", "kept-context-fits", "sliding_window"),
+        Caught("config", "kept-context-fits", "sliding_window"),
+    ),
     SetsTheFirstApart: (Caught("groups", "order-free", "partition differs", 300),),
     LosesALayer: (Caught("groups", "partition", "lost"),),
     MakesAnEmptyGroup: (Caught("config", "partition", "empty group", 150),),

@@ -64,6 +64,7 @@ BROKEN = [
     ("groups", "pages-compatible", _mix(FULL, WIDE), "two pages"),
     ("groups", "blocks-divide", TWO, "odd blocks"),
     ("groups", "bounded-never-dearer", WITH_WINDOW, "dear window"),
+    ("groups", "kept-context-fits", TWO, "few blocks"),
     ("groups", "drafts-together", DRAFTS, "scattered"),
     ("config", "plan-or-refusal", RANKS, "crash"),
     ("config", "plan-or-refusal", RANKS, "unreadable"),
@@ -90,6 +91,7 @@ BROKEN = [
     ("config", "drafts-marked", DRAFTS_APART, "unmarked"),
     ("config", "table-width", RANKS, "wide"),
     ("config", "table-width", RANKS, "narrow"),
+    ("config", "kept-context-fits", RANKS, "few blocks"),
     ("config", "split-agrees", RANKS, "split"),
 ]  # fmt: skip
 

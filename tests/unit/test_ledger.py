@@ -10,7 +10,15 @@ import pytest
 from kvfuzz.engine.session import Session
 from kvfuzz.findings import finding_id
 from kvfuzz.invariants import get_invariant
-from kvfuzz.ledger import Entry, KnownFinding, Observation, find_expected, ledger, write_entry
+from kvfuzz.ledger import (
+    Entry,
+    KnownFinding,
+    Observation,
+    find_expected,
+    ledger,
+    stands_for,
+    write_entry,
+)
 from kvfuzz.reference import group_and_unify_kv_cache_specs
 from kvfuzz.targets.base import NeutralTarget
 from tests.live.releases import RELEASES
@@ -49,6 +57,23 @@ def test_versions_do_as_the_newest_recorded_one_before_them(version: str, expect
 def test_the_ledger_excuses_nobody_but_vllm(target: str):
     assert FIXED.expected_of("vllm==1.0", "1.0") is True
     assert FIXED.expected_of(target, "1.0") is False
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "release"),
+    [
+        ("vllm==0.33.0", "0.33.0", ""),
+        ("vllm", "0.28.0", ""),
+        ("vllm==0.33.1", "0.33.1", "0.33.0"),
+        ("vllm==0.19.0", "0.19.0", "0.20.0"),
+        ("vllm", "0.28.1.dev3", "0.28.0"),
+        ("vllm@checkout", "0.28.0", "0.28.0"),  # it may have been changed
+        ("vllm@checkout", "unknown", "0.33.0"),
+        ("reference", "0.1.0", ""),
+    ],
+)
+def test_whose_record_a_target_is_judged_by(target: str, version: str, release: str):
+    assert stands_for(target, version) == release
 
 
 def test_an_entry_without_observations_expects_itself():

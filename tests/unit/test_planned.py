@@ -333,3 +333,26 @@ def test_what_a_class_refuses(surface: str):
     assert _asked(_scenario(padded), surface) == NotExpressible(
         "ValueError: page_size_padded is less than what the page holds"
     )
+
+
+@pytest.mark.parametrize("surface", ["groups", "config"])
+def test_a_class_that_crashes(surface: str):
+    """Code of the planner's that does not mean to refuse: a name that is not there."""
+    interface = Planner().interface()
+
+    class Crashing(interface.MLAAttentionSpec):  # type: ignore[name-defined, misc]
+        def __post_init__(self) -> None:
+            raise NameError("name 'padded' is not defined")
+
+    Crashing.__name__ = "MLAAttentionSpec"
+    interface.MLAAttentionSpec = Crashing  # type: ignore[attr-defined]
+    target = adapt(interface, Planner().utils(), "crashing", "0")
+    scenario = _scenario(open_spec("mla_attention", dict(FULL.fields)))
+    assert _asked(scenario, surface, target) == Crash(
+        symptom="exception",
+        exception="NameError",
+        function="__post_init__",
+        message="name 'padded' is not defined",
+    )
+    (violation,) = Session(target, surface).judge(scenario)
+    assert violation.invariant == "plan-or-refusal"
