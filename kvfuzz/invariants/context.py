@@ -8,8 +8,8 @@ from kvfuzz.invariants.registry import Trial, Violation, groups_of, invariant, p
 from kvfuzz.outcomes import Plan
 from kvfuzz.specs import OpenSpec
 
-#: Kinds of layers that keep something else than the tokens of a request.
-_OTHER_CONTEXT = ("cross_attention", "encoder_only_attention", "circular_buffer")
+#: Kinds of layers that keep something else than the tokens of a request: an encoder's, or a ring.
+_OTHER_CONTEXT = ("cross_attention", "encoder_only_attention", "circular_buffer", "kpool_tail")
 
 
 class BoundedNeverDearerViolation(Violation):
