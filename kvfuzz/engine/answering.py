@@ -29,7 +29,7 @@ from kvfuzz.engine.session import Session
 from kvfuzz.engine.stream import built
 from kvfuzz.specs import Scenario
 from kvfuzz.strategies.spaces import space_of
-from kvfuzz.targets.base import Target
+from kvfuzz.targets.base import Target, config_of
 
 _REQUESTS = msgspec.json.Decoder(Request)
 
@@ -77,7 +77,8 @@ def answer(
     job: AnswerJob, target: Target, requests: SimpleQueue[bytes], send: Callable[[Message], None]
 ) -> NoReturn:
     """Answer requests for as long as there is someone to ask."""
-    send(Loaded(target.version, target.surfaces, dialect=target.dialect))
+    config = next(filter(None, (config_of(target, s) for s in target.surfaces)), "")
+    send(Loaded(target.version, target.surfaces, config=config, dialect=target.dialect))
     watch = Watch(job.limits)
     watch.start()
     surface: _Surface | None = None

@@ -93,6 +93,7 @@ def _surfaces(
     assert other.dialect is not None
     common = common_dialect(one.dialect, other.dialect)
     report.versions = one.version, other.version
+    report.configs = one.config, other.config
     report.only = beyond(one.dialect, common), beyond(other.dialect, common)
     report.surfaces_of_one = (
         tuple(surface for surface in one.surfaces if surface not in other.surfaces),

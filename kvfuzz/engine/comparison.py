@@ -60,6 +60,7 @@ class Comparison(msgspec.Struct, kw_only=True):
         seed: Names the stream of scenarios.
         targets: URIs of both.
         versions: Their versions.
+        configs: Where the config of each is from: see `targets.base.config_of`.
         surfaces_of_one: Surfaces that only the first or only the second has.
         only: Kinds, fields ("kind.field") and layouts, likewise.
         surfaces: The surfaces compared.
@@ -69,6 +70,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     seed: int
     targets: Names
     versions: Names = ("", "")
+    configs: Names = ("", "")
     surfaces_of_one: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     surfaces: list[SurfaceComparison] = msgspec.field(default_factory=list)

@@ -39,6 +39,7 @@ class Side:
         uri: What it is called.
         version: Its version, once it is loaded; as the attributes below.
         surfaces: Its surfaces.
+        config: Where the config is from that it plans by: see `targets.base.config_of`.
         dialect: What it can be told.
     """
 
@@ -46,6 +47,7 @@ class Side:
         self.uri = prepared.uri
         self.version = ""
         self.surfaces: tuple[str, ...] = ()
+        self.config = ""
         self.dialect: Dialect | None = None
         self._job = AnswerJob(target=prepared, limits=limits)
         self._opened: Open | None = None
@@ -77,8 +79,9 @@ class Side:
         """
         for message in self.worker.messages():
             match message:
-                case Loaded(version, surfaces, dialect=dialect):
+                case Loaded(version, surfaces, config=config, dialect=dialect):
                     self.version, self.surfaces, self.dialect = version, surfaces, dialect
+                    self.config = config
                     if self._opened is not None:
                         self.worker.send(self._opened)
                     if self._asked is not None:

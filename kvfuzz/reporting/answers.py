@@ -52,7 +52,12 @@ def verdict(report: Comparison) -> str:
 
 
 def _notes(report: Comparison) -> Iterator[str]:
-    """What only one of the targets has, a sentence each."""
+    """What only one of the targets has, a sentence each, and whose config is no engine's."""
+    if len(set(report.configs)) > 1 and all(report.configs):
+        said = (
+            f"{uri} by a {kind}" for uri, kind in zip(report.targets, report.configs, strict=True)
+        )
+        yield f"one plans by an engine's own config: {', '.join(said)} config"
     both = zip(report.targets, report.surfaces_of_one, report.only, strict=True)
     for uri, surfaces, only in both:
         if surfaces:
@@ -219,14 +224,27 @@ def comparison_to_markdown(report: Comparison) -> str:
 
 def comparison_to_json(report: Comparison) -> bytes:
     """The comparison as a JSON file, in the form that scripts rely on."""
-    both = zip(report.targets, report.versions, report.surfaces_of_one, report.only, strict=True)
+    both = zip(
+        report.targets,
+        report.versions,
+        report.configs,
+        report.surfaces_of_one,
+        report.only,
+        strict=True,
+    )
     data = {
         "kvfuzz": __version__,
         "seed": report.seed,
         "interrupted": report.interrupted,
         "targets": [
-            {"uri": uri, "version": version, "only_surfaces": surfaces, "only": only}
-            for uri, version, surfaces, only in both
+            {
+                "uri": uri,
+                "version": version,
+                "config": config or None,
+                "only_surfaces": surfaces,
+                "only": only,
+            }
+            for uri, version, config, surfaces, only in both
         ],
         "surfaces": [
             {

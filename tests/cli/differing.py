@@ -113,6 +113,20 @@ def plain_again() -> Small:
     return Small(turn)
 
 
+def installed() -> Small:
+    """Plans by the config of an engine."""
+    target = Small()
+    target.config_of = lambda _: "real"  # type: ignore[attr-defined]
+    return target
+
+
+def alone() -> Small:
+    """Plans by another config."""
+    target = Small()
+    target.config_of = lambda _: "stand-in"  # type: ignore[attr-defined]
+    return target
+
+
 def refuses() -> Small:
     """Takes no three specs."""
 

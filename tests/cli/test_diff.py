@@ -129,6 +129,18 @@ def test_the_same_seed_gives_the_same(tmp_path: Path):
     assert reports[0] == reports[1]
 
 
+def test_configs_of_which_one_is_no_engines(tmp_path: Path):
+    one, other = f"{_HERE}installed", f"{_HERE}alone"
+    result, report = _diff(tmp_path, "alone", one=one)
+    assert result.code == 0
+    said = f"one plans by an engine's own config: {one} by a real, {other} by a stand-in config"
+    assert said in " ".join(result.out.split())
+    assert [target["config"] for target in report["targets"]] == ["real", "stand-in"]
+    result, report = _diff(tmp_path, "plain_again")
+    assert "config: " not in result.out
+    assert [target["config"] for target in report["targets"]] == [None, None]
+
+
 def test_what_only_one_has(tmp_path: Path):
     result, report = _diff(tmp_path, "has_more")
     assert result.code == 0
