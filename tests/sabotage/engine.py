@@ -103,8 +103,10 @@ class MambaSpec(KVCacheSpec):
 
     def max_memory_usage_bytes(self, vllm_config: Any) -> int:
         states = cdiv(vllm_config.model_config.max_model_len, self.block_size)
-        most = {"none": 1, "align": 2, "all": states}[vllm_config.cache_config.mamba_cache_mode]
-        return min(states, most) * self.page_size_bytes
+        mode = vllm_config.cache_config.mamba_cache_mode
+        if mode != "all":
+            states = min(states, 2 if mode == "align" else 1)
+        return states * self.page_size_bytes
 
     def blocks(self, vllm_config: Any) -> int:
         return self.max_memory_usage_bytes(vllm_config) // self.page_size_bytes
