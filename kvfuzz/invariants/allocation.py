@@ -84,7 +84,6 @@ def _judge(
     group_of: dict[str, int],
     size: int,
 ) -> None:
-    kinds = {name: spec.kind for name, spec in trial.scenario.mix}
     # What repeats from block to block shows at the ends.
     blocks = sorted({b for b in (0, 1, rank.blocks - 2, rank.blocks - 1) if 0 <= b < rank.blocks})
     spans = sorted(
@@ -94,8 +93,9 @@ def _judge(
     )
     for start, page, block, layer in spans:
         if start < 0 or start + page > size:
+            spec = trial.scenario.specs().get(layer)
             raise TensorsDisjointViolation(
-                symptom=f"{kinds.get(layer, 'layer')} outside its buffer",
+                symptom=f"{spec.kind if spec is not None else 'layer'} outside its buffer",
                 got=f"block {block} of {layer} at bytes {start} to {start + page} of {size}",
                 expected="pages inside the buffer",
                 layers=(layer,),

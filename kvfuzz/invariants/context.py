@@ -32,26 +32,23 @@ class BoundedNeverDearerViolation(Violation):
 def bounded_never_dearer(trial: Trial) -> None:
     """Judge each layer's own account."""
     length = trial.scenario.config.max_model_len
-    for group in groups_of(trial):
-        if group.terms is None:
+    judged: set[int] = set()
+    for layer, given, tokens, blocks in _alone(trial):
+        # Most layers share a spec with one before them.
+        if id(given) in judged:
             continue
-        members = zip(group.layers, group.terms.given, group.terms.own_blocks, strict=True)
-        judged: set[int] = set()
-        for layer, given, blocks in members:
-            if id(given) in judged:
-                continue
-            judged.add(id(given))
-            if not given.block_size or not (given.sliding_window or given.attention_chunk_size):
-                continue
-            whole = -(-length // given.block_size)
-            if blocks > whole:
-                raise BoundedNeverDearerViolation(
-                    symptom=given.kind,
-                    got=f"{blocks} blocks of {given.block_size} tokens for {layer}",
-                    expected=f"at most {whole}, which hold all {length} tokens",
-                    layers=(layer,),
-                    groups=groups_of(trial),
-                )
+        judged.add(id(given))
+        if not tokens or not (given.sliding_window or given.attention_chunk_size):
+            continue
+        whole = -(-length // tokens)
+        if blocks > whole:
+            raise BoundedNeverDearerViolation(
+                symptom=given.kind,
+                got=f"{blocks} blocks of {tokens} tokens for {layer}",
+                expected=f"at most {whole}, which hold all {length} tokens",
+                layers=(layer,),
+                groups=groups_of(trial),
+            )
 
 
 class KeptContextFitsViolation(Violation):
@@ -77,8 +74,7 @@ class KeptContextFitsViolation(Violation):
 def kept_context_fits(trial: Trial) -> None:
     """Judge what each layer takes by itself; of ranks, what its group takes."""
     judged: set[tuple[int, int, int]] = set()
-    for layer, given, tokens, blocks in _taken(trial):
-        # Most layers share a spec with one before them.
+    for layer, given, tokens, blocks in (_grouped if ranks_of(trial) else _alone)(trial):
         if (key := (id(given), tokens, blocks)) in judged or not tokens:
             continue
         judged.add(key)
@@ -93,16 +89,18 @@ def kept_context_fits(trial: Trial) -> None:
             )
 
 
-def _taken(trial: Trial) -> Iterator[tuple[str, OpenSpec, int, int]]:
-    """A layer, the spec that it had, tokens of a block, and blocks taken."""
-    if trial.surface == "groups":
-        for group in groups_of(trial):
-            if group.terms is not None:
-                for layer, given, blocks in zip(
-                    group.layers, group.terms.given, group.terms.own_blocks, strict=True
-                ):
-                    yield layer, given, given.block_size or 0, blocks
-        return
+def _alone(trial: Trial) -> Iterator[tuple[str, OpenSpec, int, int]]:
+    """A layer, the spec that it had, tokens of its block, and blocks that it takes by itself."""
+    for group in groups_of(trial):
+        if group.terms is not None:
+            for layer, given, blocks in zip(
+                group.layers, group.terms.given, group.terms.own_blocks, strict=True
+            ):
+                yield layer, given, given.block_size or 0, blocks
+
+
+def _grouped(trial: Trial) -> Iterator[tuple[str, OpenSpec, int, int]]:
+    """A rank's layer, the spec that it had, tokens of its planned block, and its group's blocks."""
     specs = {
         layer: (given, made.block_size or 0)
         for group in groups_of(trial)

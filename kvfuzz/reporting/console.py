@@ -168,8 +168,7 @@ def _print_borrowed(
     """Say by which release's record it was decided what is known, where that is another's."""
     uris = {finding.target for finding in known}
     for target in targets:
-        release = stands_for(target.uri, target.version)
-        if release and target.uri in uris:
+        if target.uri in uris and (release := stands_for(target.uri, target.version)):
             uri = printable(target.uri)
             out.say(
                 f"What is known of {uri} is what vllm=={release} does, which may hide what is new. "
